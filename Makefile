@@ -1,0 +1,37 @@
+# Every target sets itself up in .venv: a fresh clone needs Python 3.11 and nothing else.
+PYTHON ?= python3
+BIN := .venv/bin
+# torch's OpenMP threads spin; with tests side by side one thread each is faster
+TEST_ENV := OMP_NUM_THREADS=1
+
+.PHONY: train test exact bench clean
+
+train: .venv/dev
+	$(BIN)/python examples/mnist.py
+
+test: .venv/dev
+	$(BIN)/ruff format --check .
+	$(BIN)/ruff check .
+	$(BIN)/mypy
+	$(TEST_ENV) $(BIN)/pytest -n 2 -m "not slow"
+
+exact: .venv/dev
+	$(TEST_ENV) $(BIN)/pytest -n 2 -m slow
+
+bench: .venv/peers
+	$(BIN)/python bench/ops.py
+	$(BIN)/python bench/step.py
+
+.venv/bin/pip:
+	$(PYTHON) -m venv .venv
+
+.venv/dev: .venv/bin/pip pyproject.toml constraints.txt
+	$(BIN)/pip install --quiet --no-compile -c constraints.txt -e '.[dev]'
+	touch $@
+
+.venv/peers: .venv/dev
+	$(BIN)/pip install --quiet --no-compile -c constraints.txt -e '.[dev,peers]'
+	touch $@
+
+clean:
+	rm -rf .venv build dist .pytest_cache .mypy_cache .ruff_cache .hypothesis

@@ -1,0 +1,340 @@
+"""The compiled loops behind `fused`: one image at a time, planes of bytes, the arithmetic of Pillow."""
+
+from __future__ import annotations
+
+import math
+from functools import partial
+from typing import Any
+
+import numba
+import numpy as np
+from numba import njit, prange
+
+from invaug.fused import (
+    AUTO_CONTRAST,
+    BRIGHTNESS,
+    COLOR,
+    CONTRAST,
+    CROP,
+    CUTOUT,
+    EQUALIZE,
+    FLIP_X,
+    FLIP_Y,
+    IDENTITY,
+    INVERT,
+    POSTERIZE,
+    ROTATE,
+    SHARPNESS,
+    SHEAR_X,
+    SHEAR_Y,
+    SOLARIZE,
+    TRANSLATE_X,
+    TRANSLATE_Y,
+)
+
+Array = np.ndarray[Any, Any]
+
+
+def compiled(function: Any, parallel: bool = False) -> Any:
+    """Compile without the interpreter lock, and keep the result on disk where the disk allows it."""
+    options: dict[str, Any] = {"nogil": True, "error_model": "numpy", "parallel": parallel}
+    try:
+        return njit(function, cache=True, **options)
+    except RuntimeError:  # no place to write a cache
+        return njit(function, **options)
+
+
+@compiled
+def copy(source: Array, target: Array) -> None:
+    """Copy an array; a flat loop becomes one memory copy, a slice of three dimensions does not."""
+    flat_source, flat_target = source.reshape(source.size), target.reshape(source.size)
+    for i in range(flat_source.size):
+        flat_target[i] = flat_source[i]
+
+
+@compiled
+def run_inside(start: int, step: int, extent: int, n: int) -> tuple[int, int]:
+    """Return the first x of 0 to n whose start + x * step, in 16.16 fixed point, lies in the extent, and the end."""
+    end = extent << 16
+    if step > 0:
+        first, last = -(start // step), -((start - end) // step)
+    elif step < 0:
+        first, last = (start - end) // -step + 1, start // -step + 1
+    else:
+        first, last = 0, n if 0 <= start < end else 0
+    return min(max(first, 0), n), min(max(last, 0), n)
+
+
+@compiled
+def affine(source: Array, target: Array, a: float, b: float, c: float, d: float, e: float, f: float) -> None:
+    """Fill target with source read at (ax + by + c, dx + ey + f): 16.16 fixed point, nearest, black outside."""
+    n_channels, height, width = source.shape
+    step_x, step_y = math.floor(a * 65536.0 + 0.5), math.floor(d * 65536.0 + 0.5)
+    start_x = math.floor((c + a * 0.5 + b * 0.5) * 65536.0 + 0.5)
+    start_y = math.floor((f + d * 0.5 + e * 0.5) * 65536.0 + 0.5)
+    row_x, row_y = math.floor(b * 65536.0 + 0.5), math.floor(e * 65536.0 + 0.5)
+    flat = source.reshape(n_channels, height * width)
+    pixels = np.empty(width, np.uint32)  # unsigned: a signed index may count from the end, and checking costs time
+    for y in range(height):
+        x_fixed, y_fixed = start_x + y * row_x, start_y + y * row_y
+        # the source of a row is a line, so the part of it inside the image is one run
+        first_x, last_x = run_inside(x_fixed, step_x, width, width)
+        first_y, last_y = run_inside(y_fixed, step_y, height, width)
+        first, last = max(first_x, first_y), min(last_x, last_y)
+        first = min(first, last)
+        straight = step_x == 65536 and step_y == 0  # along a row of the source: one memory copy
+        offset = (y_fixed >> 16) * width + (x_fixed >> 16)
+        if not straight:
+            near_x, near_y = np.int32(x_fixed + first * step_x), np.int32(y_fixed + first * step_y)
+            for i in range(last - first):
+                source_x = (near_x + np.int32(i) * np.int32(step_x)) >> np.int32(16)
+                source_y = (near_y + np.int32(i) * np.int32(step_y)) >> np.int32(16)
+                pixels[first + i] = source_y * np.int32(width) + source_x
+        for channel in range(n_channels):
+            row, plane = target[channel, y], flat[channel]
+            for x in range(first):
+                row[x] = 0
+            if straight:
+                for x in range(first, last):
+                    row[x] = plane[offset + x]
+            else:
+                for x in range(first, last):
+                    row[x] = plane[pixels[x]]
+            for x in range(last, width):
+                row[x] = 0
+
+
+@compiled
+def rotate(source: Array, target: Array, degrees: float) -> None:
+    """Rotate about the centre, with the sine and cosine rounded to 15 digits as Pillow rounds them."""
+    height, width = source.shape[1:]
+    angle = -math.radians(degrees % 360.0)
+    cos, sin = np.round(math.cos(angle), 15), np.round(math.sin(angle), 15)
+    x, y = width / 2, height / 2
+    affine(source, target, cos, sin, x - cos * x - sin * y, -sin, cos, y + sin * x - cos * y)
+
+
+@compiled
+def mix(start: float, value: float, factor: np.float32) -> np.uint8:
+    """Return start + factor * (value - start) in float32, clipped and truncated to a byte."""
+    mixed = np.float32(start) + factor * (np.float32(value) - np.float32(start))
+    return np.uint8(min(max(mixed, np.float32(0.0)), np.float32(255.0)))
+
+
+@compiled
+def look_up(source: Array, target: Array, table: Array) -> None:
+    """Replace every value by its entry in the table."""
+    flat_source, flat_target = source.reshape(source.size), target.reshape(source.size)
+    for i in range(flat_source.size):
+        flat_target[i] = table[flat_source[i]]
+
+
+@compiled
+def count(plane: Array, counts: Array) -> None:
+    """Count the values of one plane, on four tables so that runs of one value do not wait for themselves."""
+    flat = plane.reshape(plane.size)
+    parts = np.zeros((4, 256), np.int32)
+    whole = flat.size - flat.size % 4
+    for i in range(0, whole, 4):
+        parts[0, flat[i]] += 1
+        parts[1, flat[i + 1]] += 1
+        parts[2, flat[i + 2]] += 1
+        parts[3, flat[i + 3]] += 1
+    for i in range(whole, flat.size):
+        parts[0, flat[i]] += 1
+    for v in range(256):
+        counts[v] = parts[0, v] + parts[1, v] + parts[2, v] + parts[3, v]
+
+
+@compiled
+def auto_contrast(source: Array, target: Array, table: Array) -> None:
+    """Stretch each channel from its darkest and brightest value to 0 and 255."""
+    for channel in range(source.shape[0]):
+        low, high = source[channel].min(), source[channel].max()
+        if high <= low:
+            copy(source[channel], target[channel])
+            continue
+        scale = 255.0 / (float(high) - float(low))
+        offset = -float(low) * scale
+        for v in range(256):
+            table[v] = np.uint8(min(max(v * scale + offset, 0.0), 255.0))
+        look_up(source[channel], target[channel], table)
+
+
+@compiled
+def equalize(source: Array, target: Array, table: Array) -> None:
+    """Spread each channel's values by the share of darker pixels."""
+    counts = np.empty(256, np.int64)
+    for channel in range(source.shape[0]):
+        count(source[channel], counts)
+        brightest = 255
+        while counts[brightest] == 0:
+            brightest -= 1
+        step = (source[channel].size - counts[brightest]) // 255
+        if step == 0:
+            copy(source[channel], target[channel])
+            continue
+        darker = step // 2
+        for v in range(256):
+            table[v] = min(darker // step, 255)
+            darker += counts[v]
+        look_up(source[channel], target[channel], table)
+
+
+@compiled
+def grey(source: Array, out: Array) -> None:
+    """Fill out, shape (height, width), with the luminance of each pixel."""
+    n_channels, n_pixels = source.shape[0], out.size
+    flat, flat_out = source.reshape(n_channels, n_pixels), out.reshape(n_pixels)
+    if n_channels == 3:
+        red, green, blue = flat[0], flat[1], flat[2]
+        for i in range(n_pixels):
+            weighted = np.int32(19595) * red[i] + np.int32(38470) * green[i] + np.int32(7471) * blue[i]
+            flat_out[i] = (weighted + np.int32(0x8000)) >> np.int32(16)
+    else:
+        for i in range(n_pixels):
+            total = 0
+            for channel in range(n_channels):
+                total += flat[channel, i]
+            flat_out[i] = (2 * total + n_channels) // (2 * n_channels)
+
+
+@compiled
+def color(source: Array, target: Array, factor: np.float32) -> None:
+    """Blend with the luminance."""
+    shade = np.empty(source.shape[1:], np.uint8)
+    grey(source, shade)
+    flat_shade = shade.reshape(shade.size)
+    for channel in range(source.shape[0]):
+        flat_source, flat_target = source[channel].reshape(shade.size), target[channel].reshape(shade.size)
+        for i in range(shade.size):
+            flat_target[i] = mix(flat_shade[i], flat_source[i], factor)
+
+
+@compiled
+def blend_table(start: int, factor: np.float32, table: Array) -> None:
+    """Fill the table with the blend of one grey and every value."""
+    for v in range(256):
+        table[v] = mix(start, v, factor)
+
+
+@compiled
+def contrast(source: Array, target: Array, factor: np.float32, table: Array) -> None:
+    """Blend with the mean luminance of the image."""
+    shade = np.empty(source.shape[1:], np.uint8)
+    grey(source, shade)
+    flat, total = shade.reshape(shade.size), 0
+    for i in range(flat.size):
+        total += flat[i]
+    blend_table((2 * total + flat.size) // (2 * flat.size), factor, table)
+    look_up(source, target, table)
+
+
+@compiled
+def sharpness(source: Array, target: Array, factor: np.float32) -> None:
+    """Blend with the smoothed image, whose border is the image itself."""
+    copy(source, target)
+    for channel in range(source.shape[0]):
+        plane, out = source[channel], target[channel]
+        for y in range(1, plane.shape[0] - 1):
+            above, here, below, row = plane[y - 1], plane[y], plane[y + 1], out[y]
+            for x in range(1, plane.shape[1] - 1):
+                total = np.int32(above[x - 1]) + above[x] + above[x + 1] + below[x - 1] + below[x] + below[x + 1]
+                total += np.int32(here[x - 1]) + 5 * np.int32(here[x]) + here[x + 1]
+                row[x] = mix((2 * total + 13) // 26, here[x], factor)
+
+
+@compiled
+def cut_out(source: Array, target: Array, size: float, place: Array) -> None:
+    """Black out the box within half a size of the place."""
+    height, width = source.shape[1:]
+    half = math.floor(size / 2)
+    x, y = math.floor(place[0] * width), math.floor(place[1] * height)
+    copy(source, target)
+    target[:, max(y - half, 0) : max(y + half, 0), max(x - half, 0) : max(x + half, 0)] = 0
+
+
+@compiled
+def crop(source: Array, target: Array, magnitude: float, place: Array) -> None:
+    """Pad by the magnitude and cut the old size out again."""
+    padding = math.trunc(magnitude)
+    x = math.floor(place[0] * (2 * padding + 1)) - padding
+    y = math.floor(place[1] * (2 * padding + 1)) - padding
+    affine(source, target, 1.0, 0.0, x, 0.0, 1.0, y)
+
+
+@compiled
+def transform(source: Array, target: Array, code: int, magnitude: float, place: Array) -> None:
+    """Fill target with one image under one operation."""
+    height, width = source.shape[1:]
+    factor, table = np.float32(magnitude), np.empty(256, np.uint8)
+    if code == IDENTITY:
+        copy(source, target)
+    elif code == AUTO_CONTRAST:
+        auto_contrast(source, target, table)
+    elif code == EQUALIZE:
+        equalize(source, target, table)
+    elif code == ROTATE:
+        rotate(source, target, magnitude)
+    elif code == SOLARIZE:
+        for v in range(256):
+            table[v] = v if v < magnitude else 255 - v
+        look_up(source, target, table)
+    elif code == COLOR:
+        color(source, target, factor)
+    elif code == POSTERIZE:
+        dropped = 8 - min(max(int(magnitude), 0), 8)
+        for v in range(256):
+            table[v] = (v >> dropped) << dropped
+        look_up(source, target, table)
+    elif code == CONTRAST:
+        contrast(source, target, factor, table)
+    elif code == BRIGHTNESS:
+        blend_table(0, factor, table)
+        look_up(source, target, table)
+    elif code == SHARPNESS:
+        sharpness(source, target, factor)
+    elif code == SHEAR_X:
+        affine(source, target, 1.0, magnitude, 0.0, 0.0, 1.0, 0.0)
+    elif code == SHEAR_Y:
+        affine(source, target, 1.0, 0.0, 0.0, magnitude, 1.0, 0.0)
+    elif code == TRANSLATE_X:
+        affine(source, target, 1.0, 0.0, magnitude, 0.0, 1.0, 0.0)
+    elif code == TRANSLATE_Y:
+        affine(source, target, 1.0, 0.0, 0.0, 0.0, 1.0, magnitude)
+    elif code == INVERT:
+        for v in range(256):
+            table[v] = 255 - v
+        look_up(source, target, table)
+    elif code == FLIP_X:
+        affine(source, target, -1.0, 0.0, width, 0.0, 1.0, 0.0)
+    elif code == FLIP_Y:
+        affine(source, target, 1.0, 0.0, 0.0, 0.0, -1.0, height)
+    elif code == CROP:
+        crop(source, target, magnitude, place)
+    elif code == CUTOUT:
+        cut_out(source, target, magnitude, place)
+
+
+@compiled
+def one_thread(sources: Array, targets: Array, codes: Array, magnitudes: Array, places: Array) -> None:
+    """Fill targets with every image under the operation its code names."""
+    for i in range(len(sources)):
+        transform(sources[i], targets[i], codes[i], magnitudes[i], places[i])
+
+
+@partial(compiled, parallel=True)
+def all_threads(sources: Array, targets: Array, codes: Array, magnitudes: Array, places: Array) -> None:
+    """Do the same on all of numba's threads."""
+    for i in prange(len(sources)):
+        transform(sources[i], targets[i], codes[i], magnitudes[i], places[i])
+
+
+def some_threads(n_threads: int, *arrays: Array) -> None:
+    """Do the same on this many threads, or as many as numba has."""
+    before = numba.get_num_threads()
+    numba.set_num_threads(min(n_threads, numba.config.NUMBA_NUM_THREADS))
+    try:
+        all_threads(*arrays)
+    finally:
+        numba.set_num_threads(before)

@@ -1,0 +1,68 @@
+"""A draw is data: which operation, which level, which magnitude for each image."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, fields
+from os import PathLike
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+
+@dataclass(frozen=True)
+class Draw:
+    """One transformation per image, as tensors: log it, save it, replay it to the same bytes."""
+
+    op: Tensor
+    """Index into the operations of the set, int64, shape (batch,)."""
+    level: Tensor
+    """Index of the magnitude, int64, shape (batch,); -1 where the magnitude is continuous."""
+    magnitude: Tensor
+    """Signed, float64, shape (batch,); (batch, 2) for shifts along both axes."""
+    place: Tensor = None  # type: ignore[assignment]  # filled in below, so that every draw has one
+    """Where a crop or cutout falls, in [0, 1), float64, shape (batch, 2); the centre if left out."""
+
+    def __post_init__(self) -> None:
+        if self.place is None:
+            object.__setattr__(self, "place", torch.full((len(self.op), 2), 0.5, dtype=torch.float64))
+        if not len(self.op) == len(self.level) == len(self.magnitude) == len(self.place):
+            lengths = {name: len(value) for name, value in self._tensors().items()}
+            raise ValueError(f"op, level, magnitude and place must have one row per image, got {lengths}")
+
+    def __len__(self) -> int:
+        return len(self.op)
+
+    def __getitem__(self, rows: Any) -> Draw:
+        """Return the draw of some images: a slice, a mask or indices; an integer gives a draw of one image."""
+        if isinstance(rows, int):
+            rows = [rows]
+        return Draw(**{name: value[rows] for name, value in self._tensors().items()})
+
+    def to(self, device: torch.device | str) -> Draw:
+        """Return the draw on a device."""
+        return Draw(**{name: value.to(device) for name, value in self._tensors().items()})
+
+    def save(self, path: str | PathLike[str]) -> None:
+        """Write the draw to one .npz file."""
+        with open(path, "wb") as file:  # noqa: PTH123 - numpy adds .npz to names, not to files
+            arrays: dict[str, Any] = {name: value.cpu().numpy() for name, value in self._tensors().items()}
+            np.savez(file, **arrays)
+
+    @classmethod
+    def load(cls, path: str | PathLike[str]) -> Draw:
+        """Return the draw that `save` wrote."""
+        names = [field.name for field in fields(cls)]
+        with np.load(path, allow_pickle=False) as arrays:
+            if set(arrays.files) != set(names):
+                raise ValueError(f"{path} is not a saved draw: it holds {sorted(arrays.files)}, a draw holds {names}")
+            return cls(**{name: torch.from_numpy(arrays[name]) for name in names})
+
+    @classmethod
+    def cat(cls, draws: list[Draw]) -> Draw:
+        """Return several draws as one, in order."""
+        return cls(**{f.name: torch.cat([getattr(draw, f.name) for draw in draws]) for f in fields(cls)})
+
+    def _tensors(self) -> dict[str, Tensor]:
+        return {field.name: getattr(self, field.name) for field in fields(self)}

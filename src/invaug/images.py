@@ -1,0 +1,62 @@
+"""The door for images: what a batch must look like, and how float images become bytes and come back."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import torch
+from torch import Tensor
+
+MAX_SIDE = 8192  # coordinates of larger images leave the range of Pillow's 16.16 fixed point
+
+
+def check_images(images: Tensor) -> None:
+    """Raise unless `images` is a uint8 or float batch of shape (batch, channels, height, width)."""
+    if not isinstance(images, Tensor):
+        raise TypeError(f"images must be a torch.Tensor, got {type(images).__name__}")
+    if images.ndim != 4:
+        raise ValueError(f"images must have shape (batch, channels, height, width), got {tuple(images.shape)}")
+    if images.dtype != torch.uint8 and not images.is_floating_point():
+        raise TypeError(f"images must be uint8, or float in [0, 1], got {images.dtype}: convert with .to(torch.uint8)")
+    if images.shape[1] == 0 or not 0 < min(images.shape[2:]) <= max(images.shape[2:]) <= MAX_SIDE:
+        raise ValueError(f"images must have channels and sides of 1 to {MAX_SIDE} pixels, got {tuple(images.shape)}")
+
+
+def to_bytes(images: Tensor) -> Tensor:
+    """Return float images in [0, 1] as uint8, rounded to the nearest of the 256 values; uint8 images as they are."""
+    if images.dtype == torch.uint8:
+        return images
+    images = images.detach().float()
+    if images.numel() and not (images.min() >= 0 and images.max() <= 1):
+        low, high = images.min().item(), images.max().item()
+        raise ValueError(f"float images must lie in [0, 1], got values from {low:g} to {high:g}: divide bytes by 255")
+    return (images * 255).round().to(torch.uint8)
+
+
+def on_bytes(images: Tensor, function: Callable[[Tensor], Tensor]) -> Tensor:
+    """Return `function` of the images as bytes, in the dtype the images came in."""
+    check_images(images)
+    changed = function(to_bytes(images))
+    return changed if images.dtype == torch.uint8 else (changed.float() / 255).to(images.dtype)
+
+
+def doubles(numbers: Tensor) -> Tensor:
+    """Return float64 numbers on their own device, or on the CPU where the device has no doubles."""
+    return numbers.to("cpu" if numbers.device.type == "mps" else numbers.device, torch.float64)
+
+
+def luminance(images: Tensor) -> Tensor:
+    """Return the grey value of each pixel, shape (batch, 1, height, width), uint8.
+
+    Three channels are RGB, weighted as Pillow weighs them; one channel is grey already;
+    any other number of channels has no agreed weights, so their mean, rounded to the nearest.
+    """
+    n_channels = images.shape[1]
+    if n_channels == 1:
+        return images
+    wide = images.to(torch.int32)
+    if n_channels == 3:
+        red, green, blue = wide[:, 0:1], wide[:, 1:2], wide[:, 2:3]
+        return ((19595 * red + 38470 * green + 7471 * blue + 0x8000) >> 16).to(torch.uint8)
+    total = wide.sum(dim=1, keepdim=True, dtype=torch.int32)
+    return ((2 * total + n_channels) // (2 * n_channels)).to(torch.uint8)

@@ -1,0 +1,265 @@
+"""Algorithm 2: learning under the constraint that the loss on transformed images stays below epsilon."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Any, Literal, NamedTuple
+
+import numpy as np
+import torch
+from torch import Tensor, distributed, nn
+from torch.nn import functional as F
+
+from invaug.draws import Draw
+from invaug.images import check_images, doubles
+from invaug.samplers import Chain, Sampler, metropolis_hastings
+from invaug.scoring import Loss, Model, per_sample, score
+from invaug.transforms import TransformSet
+
+
+@dataclass(frozen=True)
+class Constraint:
+    """A set of transformations and the loss they may cost: E[loss under the sampler's law] <= epsilon."""
+
+    transforms: TransformSet
+    epsilon: float
+    sampler: Sampler = metropolis_hastings
+
+    def __post_init__(self) -> None:
+        if not isinstance(self.transforms, TransformSet):
+            raise TypeError(f"transforms must be a TransformSet, got {type(self.transforms).__name__}")
+        if isinstance(self.epsilon, bool) or not isinstance(self.epsilon, int | float):
+            raise TypeError(f"epsilon must be a number, got {self.epsilon!r}")
+        if not self.epsilon >= 0:
+            ways = "0 makes a pure penalty, inf switches the constraint off"
+            raise ValueError(f"epsilon must be positive, got {self.epsilon} ({ways})")
+
+    @property
+    def active(self) -> bool:
+        """Whether the constraint can bind: an infinite epsilon cannot, and costs nothing."""
+        return math.isfinite(self.epsilon)
+
+
+class Step(NamedTuple):
+    """What one batch says."""
+
+    lagrangian: Tensor
+    """loss + gamma · slack, to call backward on."""
+    loss: Tensor
+    """Mean loss of the clean view, without gradient."""
+    slack: Tensor
+    """Mean loss of the kept views minus epsilon, one per constraint, averaged over ranks; positive = violated."""
+    kept: tuple[Draw | None, ...]
+    """The draws each constraint kept, view after view, n_views * batch rows; None where epsilon is infinite."""
+    chains: tuple[Chain | None, ...]
+    """How each sampler chose them, in tensors of shape (n_views, batch); None where epsilon is infinite."""
+    outputs: Any
+    """What the model said of the clean view, without gradient: for accuracy."""
+
+    @property
+    def acceptance(self) -> Tensor:
+        """Share of accepted transitions, one per constraint; NaN where there were none."""
+        shares = [float(chain.accepted.float().mean()) if chain else math.nan for chain in self.chains]
+        return torch.tensor(shares)
+
+
+def to_unit(images: Tensor) -> Tensor:
+    """Return uint8 images as float32 in [0, 1]; float images as they are."""
+    return images.float() / 255 if images.dtype == torch.uint8 else images
+
+
+def cross_entropy(outputs: Tensor, targets: Tensor) -> Tensor:
+    """Return the cross-entropy of each sample; targets are classes or probabilities."""
+    return F.cross_entropy(outputs, targets, reduction="none")
+
+
+class InvarianceConstrained(nn.Module):
+    """The constrained problem: holds gamma, evaluates the Lagrangian, takes the dual step.
+
+    Args:
+        n_steps: Accept/reject transitions of each chain; n_steps + 1 proposals are drawn. 0 is uniform sampling.
+        n_views: Transformed views kept per image and constraint, each from a chain of its own.
+        dual_lr: Step size of gamma; 0 makes it a fixed penalty.
+        gamma_init: Where gamma starts.
+        finish: uint8 images -> model input. Whatever it draws from torch's own generators for proposals is taken
+            from a stream of ours and leaves theirs untouched.
+        loss_fn: (outputs, targets) -> one non-negative loss per sample.
+        scoring: "frozen" scores in eval mode and leaves no trace; "train" scores as the authors did.
+        scoring_batch: Largest number of proposals scored at once; None scores all at once.
+        joint: Clean and kept views in one forward pass, so BatchNorm sees them together; False makes one pass each.
+        seed: With the number of batches seen and the rank, the only source of randomness.
+    """
+
+    gamma: Tensor
+    n_batches: Tensor
+
+    def __init__(
+        self,
+        *constraints: Constraint,
+        n_steps: int = 1,
+        n_views: int = 1,
+        dual_lr: float = 1e-3,
+        gamma_init: float = 0.0,
+        finish: Callable[[Tensor], Tensor] = to_unit,
+        loss_fn: Loss = cross_entropy,
+        scoring: Literal["frozen", "train"] = "frozen",
+        scoring_batch: int | None = 1024,
+        joint: bool = True,
+        seed: int = 0,
+    ) -> None:
+        super().__init__()
+        _check_problem(constraints, n_steps, n_views, dual_lr, gamma_init, scoring, scoring_batch)
+        self.constraints = constraints
+        self.n_steps, self.n_views = n_steps, n_views
+        self.dual_lr = dual_lr
+        self.finish = finish
+        self.loss_fn = loss_fn
+        self.scoring, self.scoring_batch = scoring, scoring_batch
+        self.joint = joint
+        self.seed = seed
+        self.register_buffer("gamma", torch.full((len(constraints),), float(gamma_init)))
+        self.register_buffer("n_batches", torch.zeros((), dtype=torch.long))
+
+    def forward(
+        self, model: Model, images: Tensor, targets: Tensor, *, generator: torch.Generator | None = None
+    ) -> Step:
+        """Return the Lagrangian of one batch: draw, score, sample λ_c, evaluate.
+
+        Args:
+            generator: Where proposals and chains come from; by default a generator of (seed, batch number, rank).
+        """
+        _check_batch(images, targets)
+        generator = generator or self._generator()
+        self.n_batches += 1
+        clean = self.finish(images)
+        chosen = [self._choose(c, model, images, targets, generator) if c.active else None for c in self.constraints]
+        views = [clean, *(inputs for inputs, _, _ in filter(None, chosen))]
+        outputs, losses = self._losses(model, views, targets)
+        means = iter([view_losses.mean() for view_losses in losses])
+        loss = next(means)
+        lagrangian = loss
+        for gamma, constraint in zip(self.gamma.clone(), self.constraints, strict=True):
+            if constraint.active:
+                lagrangian = lagrangian + gamma * (next(means) - constraint.epsilon)
+        draws, chains = zip(*((c[1], c[2]) if c else (None, None) for c in chosen), strict=True) if chosen else ((), ())
+        return Step(lagrangian, loss.detach(), self._slack(losses[1:]), draws, chains, outputs)
+
+    @torch.no_grad()
+    def dual_step(self, slack: Tensor) -> None:
+        """Set gamma to [gamma + dual_lr * slack]_+ in place; where slack is NaN or +inf, gamma stays as it is."""
+        if slack.shape != self.gamma.shape:
+            raise ValueError(f"slack must have shape {tuple(self.gamma.shape)}, got {tuple(slack.shape)}")
+        stepped = self.gamma + self.dual_lr * slack.to(self.gamma)
+        self.gamma.copy_(torch.where(stepped < math.inf, stepped.clamp(min=0), self.gamma))
+
+    def _choose(
+        self, constraint: Constraint, model: Model, images: Tensor, targets: Tensor, generator: torch.Generator
+    ) -> tuple[Tensor, Draw, Chain]:
+        """Return n_views transformed inputs per image, their draws, and the chains that chose them (Algorithm 1)."""
+        shape = (self.n_steps + 1, self.n_views, len(images))
+        rows = torch.arange(len(images), device=images.device).repeat(shape[0] * shape[1])
+        draw = constraint.transforms.draw(len(rows), generator=generator)
+        with own_randomness(generator, images.device):
+            inputs = self.finish(constraint.transforms.apply(images[rows], draw))
+        if self.n_steps == 0:  # one proposal each: nothing to score, nothing to choose
+            return inputs, draw, Chain.of_one(shape[1:], inputs.device)
+        losses = score(model, inputs, targets[rows], self.loss_fn, self.scoring, self.scoring_batch)
+        chain = constraint.sampler(losses.view(shape), generator=generator)
+        n_chains = chain.state.numel()
+        kept = chain.state.view(-1) * n_chains + torch.arange(n_chains, device=chain.state.device)
+        return inputs[kept], draw[kept.cpu()], chain
+
+    def _losses(self, model: Model, views: list[Tensor], targets: Tensor) -> tuple[Any, list[Tensor]]:
+        """Return the outputs of the first view, and the losses of each sample of each view."""
+        if self.joint and len(views) > 1:
+            outputs = split(model(torch.cat(views)), [len(view) for view in views])
+        else:
+            outputs = [model(view) for view in views]
+        repeated = targets.repeat(self.n_views, *[1] * (targets.ndim - 1))
+        labels = [targets, *[repeated] * (len(views) - 1)]
+        losses = [per_sample(self.loss_fn, o, y) for o, y in zip(outputs, labels, strict=True)]
+        return outputs[0].detach() if isinstance(outputs[0], Tensor) else outputs[0], losses
+
+    @torch.no_grad()
+    def _slack(self, kept: list[Tensor]) -> Tensor:
+        """Return mean kept loss minus epsilon, over the samples of all ranks; -inf where epsilon is infinite."""
+        slack = torch.full_like(self.gamma, -math.inf)
+        if not kept:
+            return slack
+        sums = torch.stack([doubles(losses).sum() for losses in kept])
+        totals = torch.cat([sums, sums.new_tensor([len(kept[0])])])
+        if distributed.is_available() and distributed.is_initialized():
+            distributed.all_reduce(totals)
+        active = [i for i, constraint in enumerate(self.constraints) if constraint.active]
+        epsilons = totals.new_tensor([self.constraints[i].epsilon for i in active])
+        slack[active] = (totals[:-1] / totals[-1] - epsilons).to(slack)
+        return slack
+
+    def _generator(self) -> torch.Generator:
+        """Return the generator of this batch on this rank: the same after a resume, whatever came before."""
+        rank = distributed.get_rank() if distributed.is_available() and distributed.is_initialized() else 0
+        return torch.Generator().manual_seed(_mixed(self.seed, int(self.n_batches), rank))
+
+    def extra_repr(self) -> str:
+        """Say what the problem is in one line per constraint."""
+        lines = [f"{len(c.transforms.ops)} operations, epsilon={c.epsilon:g}" for c in self.constraints]
+        return "\n".join([*lines, f"n_steps={self.n_steps}, n_views={self.n_views}, dual_lr={self.dual_lr:g}"])
+
+
+@contextmanager
+def own_randomness(generator: torch.Generator, device: torch.device) -> Iterator[None]:
+    """Let torch's own generators run on a seed from ours, and put them back as they were."""
+    seed = int(torch.randint(2**62, (), generator=generator, device=generator.device))
+    devices, kind = ([], "cuda") if device.type == "cpu" else ([device], device.type)
+    with torch.random.fork_rng(devices, device_type=kind):
+        torch.manual_seed(seed)
+        yield
+
+
+def split(outputs: Any, sizes: list[int]) -> list[Tensor]:
+    """Return the outputs of one joint forward pass, view by view."""
+    if not isinstance(outputs, Tensor):
+        raise TypeError(
+            f"with joint=True the model must return a tensor, got {type(outputs).__name__}: use joint=False"
+        )
+    if outputs.ndim == 0 or len(outputs) != sum(sizes):
+        shape = tuple(outputs.shape)
+        raise ValueError(f"the model must return one output per image ({sum(sizes)}), got shape {shape}")
+    return list(outputs.split(sizes))
+
+
+def _mixed(*numbers: int) -> int:
+    """Return one seed from several numbers, far apart for neighbours."""
+    return int(np.random.SeedSequence([number % 2**64 for number in numbers]).generate_state(1, np.uint64)[0] >> 1)
+
+
+def _check_batch(images: Tensor, targets: Tensor) -> None:
+    check_images(images)
+    if len(images) == 0:
+        raise ValueError("images must hold at least one image, got none")
+    if not isinstance(targets, Tensor):
+        raise TypeError(f"targets must be a torch.Tensor, got {type(targets).__name__}")
+    if targets.ndim == 0 or len(targets) != len(images):
+        raise ValueError(f"targets must have one row per image ({len(images)}), got shape {tuple(targets.shape)}")
+
+
+def _check_problem(constraints: tuple[Constraint, ...], n_steps: int, n_views: int, dual_lr: float,
+                   gamma_init: float, scoring: str, scoring_batch: int | None) -> None:  # fmt: skip
+    for constraint in constraints:
+        if not isinstance(constraint, Constraint):
+            raise TypeError(f"constraints must be invaug.Constraint, got {type(constraint).__name__}")
+    if n_steps < 0:
+        raise ValueError(f"n_steps must not be negative, got {n_steps} (0 samples uniformly)")
+    if n_views < 1:
+        raise ValueError(f"n_views must be at least 1, got {n_views}")
+    if not 0 <= dual_lr < math.inf:
+        raise ValueError(f"dual_lr must not be negative or infinite, got {dual_lr} (0 keeps gamma fixed)")
+    if not 0 <= gamma_init < math.inf:
+        raise ValueError(f"gamma_init must not be negative or infinite, got {gamma_init}")
+    if scoring not in ("frozen", "train"):
+        raise ValueError(f'scoring must be "frozen" or "train", got {scoring!r}')
+    if scoring_batch is not None and scoring_batch < 1:
+        raise ValueError(f"scoring_batch must be at least 1, or None for all at once, got {scoring_batch}")

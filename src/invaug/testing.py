@@ -1,0 +1,69 @@
+"""The contract every operation and set keeps, to run on your own: `check_op(my_op)`, `check_set(my_set)`."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+
+from invaug.draws import Draw
+from invaug.ops import Op
+from invaug.transforms import TransformSet
+
+
+def check_op(op: Op, images: Tensor | None = None, *, n_levels: int = 31) -> None:
+    """Raise AssertionError, saying what is wrong, unless the operation keeps the contract.
+
+    Args:
+        images: A batch to try it on, on any device; by default random bytes of several shapes.
+    """
+    check_set(TransformSet((op,), n_levels=n_levels), images)
+
+
+def check_set(transforms: TransformSet, images: Tensor | None = None) -> None:
+    """Raise AssertionError, saying what is wrong, unless drawing and applying keep the contract.
+
+    Same shape, dtype and device; the same draw gives the same images; the input is not written to; a batch gives what
+    its images give one by one; a generator's seed decides the draw.
+    """
+    for batch in [images] if images is not None else _batches():
+        generator = torch.Generator().manual_seed(0)
+        _check_batch(transforms, batch, transforms.draw(len(batch), generator=generator))
+    _check_draw(transforms)
+
+
+def _batches() -> list[Tensor]:
+    generator = torch.Generator().manual_seed(0)
+    shapes = [(64, 3, 32, 32), (32, 1, 28, 28), (8, 3, 9, 14)]
+    return [torch.randint(256, shape, dtype=torch.uint8, generator=generator) for shape in shapes]
+
+
+def _check_batch(transforms: TransformSet, images: Tensor, draw: Draw) -> None:
+    names = ", ".join(transforms.names)
+    before = images.clone()
+    changed = transforms.apply(images, draw)
+    _ensure(bool((images == before).all()), f"{names} must not write to its input")
+    _ensure(changed.shape == images.shape, f"{names} must keep the shape {images.shape}, got {changed.shape}")
+    _ensure(changed.dtype == images.dtype, f"{names} must keep the dtype {images.dtype}, got {changed.dtype}")
+    _ensure(changed.device == images.device, f"{names} must keep the device {images.device}, got {changed.device}")
+    _ensure(bool((transforms.apply(images, draw) == changed).all()), f"{names} must give the same for the same draw")
+    if not images.is_floating_point():
+        _check_one_by_one(transforms, images, draw, changed)
+
+
+def _check_one_by_one(transforms: TransformSet, images: Tensor, draw: Draw, changed: Tensor) -> None:
+    for i, description in enumerate(transforms.describe(draw)):
+        single = transforms.apply(images[i : i + 1], draw[i])
+        _ensure(
+            bool((single == changed[i : i + 1]).all()), f"{description} must do to one image what it does in a batch"
+        )
+
+
+def _check_draw(transforms: TransformSet) -> None:
+    first, again = (transforms.draw(100, generator=torch.Generator().manual_seed(7)) for _ in range(2))
+    same = bool((first.op == again.op).all() and (first.magnitude == again.magnitude).all())
+    _ensure(same, "two draws from generators of one seed must be equal")
+
+
+def _ensure(condition: bool, message: str) -> None:
+    if not condition:
+        raise AssertionError(message)
