@@ -31,6 +31,11 @@ def available() -> bool:
     return find_spec("numba") is not None
 
 
+def usable(images: Tensor) -> bool:
+    """Whether these images can go this way: on the CPU, with numba there."""
+    return images.device.type == "cpu" and available()
+
+
 def apply(images: Tensor, codes: Tensor, magnitudes: Tensor, places: Tensor) -> Tensor:
     """Return a new uint8 CPU batch, each image under the operation its code names."""
     from invaug import _loops  # here, because numba takes half a second to import

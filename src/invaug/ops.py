@@ -31,7 +31,12 @@ class Rule:
 
     def __call__(self, images: Tensor, magnitudes: Tensor, places: Tensor | None = None) -> Tensor:
         """Return the transformed images; without places, crop and cutout are centred."""
+        if magnitudes.shape != images.shape[:1]:
+            raise ValueError(f"magnitudes must have shape ({len(images)},), got {tuple(magnitudes.shape)}")
         where = torch.full((len(images), 2), 0.5) if places is None else places
+        if fused.usable(images):
+            codes = torch.full((len(images),), self.code)
+            return on_bytes(images, lambda batch: fused.apply(batch, codes, _host(magnitudes), _host(where)))
         return on_bytes(images, lambda batch: self.kernel(batch, *self.parameters(batch, magnitudes, where)))
 
 

@@ -168,7 +168,7 @@ class TransformSet:
         return torch.where(whole, scaled.trunc(), scaled) if scaled.ndim == 1 else scaled
 
     def _transform_bytes(self, images: Tensor, draw: Draw, magnitudes: Tensor) -> Tensor:
-        if images.device.type == "cpu" and fused.available():
+        if fused.usable(images):
             codes = self._codes[draw.op.cpu()]  # type: ignore[index]
             return fused.apply(images, codes, magnitudes.detach().cpu().double(), draw.place.cpu().double())
         return self._by_kernel(images, draw, magnitudes)
@@ -225,7 +225,8 @@ class TransformSet:
     @cached_property
     def _shares(self) -> Array:
         weights = np.array(self.weights or [1.0] * len(self.ops))
-        return np.divide(np.cumsum(weights)[:-1], weights.sum())
+        shares: Array = np.cumsum(weights)[:-1] / weights.sum()
+        return shares
 
     @cached_property
     def _magnitudes(self) -> Array:
