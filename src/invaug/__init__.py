@@ -1,26 +1,54 @@
 """Automatic data augmentation by invariance-constrained learning."""
 
-from invaug import ops, presets, sets
-from invaug.draws import Draw
-from invaug.ops import Op
-from invaug.problem import Constraint, InvarianceConstrained, Step
-from invaug.samplers import Chain, chain_probabilities, metropolis_hastings, worst
-from invaug.transforms import TransformSet
+from __future__ import annotations
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from invaug import ops as ops
+    from invaug import presets as presets
+    from invaug import sets as sets
+    from invaug.draws import Draw as Draw
+    from invaug.ops import Op as Op
+    from invaug.problem import Constraint as Constraint
+    from invaug.problem import InvarianceConstrained as InvarianceConstrained
+    from invaug.problem import Step as Step
+    from invaug.samplers import Chain as Chain
+    from invaug.samplers import chain_probabilities as chain_probabilities
+    from invaug.samplers import metropolis_hastings as metropolis_hastings
+    from invaug.samplers import worst as worst
+    from invaug.transforms import TransformSet as TransformSet
 
 __version__ = "0.1.0"
 
-__all__ = [
-    "Chain",
-    "Constraint",
-    "Draw",
-    "InvarianceConstrained",
-    "Op",
-    "Step",
-    "TransformSet",
-    "chain_probabilities",
-    "metropolis_hastings",
-    "ops",
-    "presets",
-    "sets",
-    "worst",
-]
+# looked up on first use, so that the command line can answer --help without waiting for torch
+_MODULE_OF = {
+    "Chain": "samplers",
+    "Constraint": "problem",
+    "Draw": "draws",
+    "InvarianceConstrained": "problem",
+    "Op": "ops",
+    "Step": "problem",
+    "TransformSet": "transforms",
+    "chain_probabilities": "samplers",
+    "metropolis_hastings": "samplers",
+    "worst": "samplers",
+}
+_MODULES = ("adapters", "ops", "presets", "sets", "testing")
+
+__all__ = [*_MODULE_OF, "ops", "presets", "sets"]
+
+
+def __getattr__(name: str) -> Any:
+    if name in _MODULES:
+        return import_module(f"invaug.{name}")
+    if name in _MODULE_OF:
+        value = getattr(import_module(f"invaug.{_MODULE_OF[name]}"), name)
+        globals()[name] = value
+        return value
+    raise AttributeError(f"module 'invaug' has no attribute {name!r}")
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *__all__, *_MODULES})

@@ -29,11 +29,7 @@ Call = Callable[[Any, Tensor, int], Any]
 
 
 def per_image(function: Callable[[Tensor, Any], Tensor]) -> Callable[[Tensor, Tensor], Tensor]:
-    """Return the batched form of a function `(image, magnitude) -> image`.
-
-    Args:
-        function: Takes one image of shape (channels, height, width) and its magnitude: a float, or a list of two.
-    """
+    """Return the batched form of a function of one image, (channels, height, width), and its magnitude, a float."""
     return partial(_one_by_one, function, getattr(function, "__name__", type(function).__name__))
 
 
@@ -67,11 +63,12 @@ def _seeded(transform: Any, call: Call, name: str, images: Tensor, seeds: Tensor
         wrong = seeds[outside][0].item()
         raise ValueError(f"the magnitude of {name} is a seed and must lie in [0, {N_SEEDS}), got {wrong:g}")
 
-    def one(image: Tensor, seed: float) -> Any:
-        torch.default_generator.manual_seed(int(seed))  # torch.manual_seed would also seed every GPU
-        np.random.seed(int(seed))
-        random.seed(int(seed))
-        return call(transform, image, int(seed))
+    def one(image: Tensor, magnitude: float) -> Any:
+        seed = int(magnitude)
+        torch.default_generator.manual_seed(seed)  # torch.manual_seed would also seed every GPU
+        np.random.seed(seed)
+        random.seed(seed)
+        return call(transform, image, seed)
 
     # autocast would round what the library computes, and the same draw would give other bytes
     with _randomness_kept(), torch.autocast("cpu", enabled=False):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass
 from typing import Any, Literal, NamedTuple
 
@@ -16,7 +16,7 @@ from torch.nn import functional as F
 from invaug.draws import Draw
 from invaug.images import check_images, doubles
 from invaug.samplers import Chain, Sampler, metropolis_hastings
-from invaug.scoring import Loss, Model, per_sample, score
+from invaug.scoring import Loss, Model, detached, per_sample, score
 from invaug.transforms import TransformSet
 
 
@@ -166,7 +166,9 @@ class InvarianceConstrained(nn.Module):
             inputs = self.finish(constraint.transforms.apply(images[rows], draw))
         if self.n_steps == 0:  # one proposal each: nothing to score, nothing to choose
             return inputs, draw, Chain.of_one(shape[1:], inputs.device)
-        losses = score(model, inputs, targets[rows], self.loss_fn, self.scoring, self.scoring_batch)
+        leaves_no_trace = own_randomness(generator, images.device) if self.scoring == "frozen" else nullcontext()
+        with leaves_no_trace:  # some models draw in eval mode too
+            losses = score(model, inputs, targets[rows], self.loss_fn, self.scoring, self.scoring_batch)
         chain = constraint.sampler(losses.view(shape), generator=generator)
         n_chains = chain.state.numel()
         kept = chain.state.view(-1) * n_chains + torch.arange(n_chains, device=chain.state.device)
@@ -181,7 +183,7 @@ class InvarianceConstrained(nn.Module):
         repeated = targets.repeat(self.n_views, *[1] * (targets.ndim - 1))
         labels = [targets, *[repeated] * (len(views) - 1)]
         losses = [per_sample(self.loss_fn, o, y) for o, y in zip(outputs, labels, strict=True)]
-        return outputs[0].detach() if isinstance(outputs[0], Tensor) else outputs[0], losses
+        return detached(outputs[0]), losses
 
     @torch.no_grad()
     def _slack(self, kept: list[Tensor]) -> Tensor:

@@ -49,7 +49,12 @@ def metropolis_hastings(losses: Tensor, *, generator: torch.Generator | None = N
     """
     _check_losses(losses)
     uniforms = _uniforms(losses[1:], generator)
-    return _run(losses, lambda t, current, proposed: uniforms[t] * current < proposed)
+
+    def accept(t: int, current: Tensor, proposed: Tensor) -> Tensor:
+        # a product, not a ratio: 0/0 rejects and x/0 accepts by themselves; equals too small to multiply come second
+        return (uniforms[t] * current < proposed) | ((current == proposed) & (0 < current) & current.isfinite())
+
+    return _run(losses, accept)
 
 
 def worst(losses: Tensor, *, generator: torch.Generator | None = None) -> Chain:

@@ -25,7 +25,7 @@ def per_sample(loss_fn: Loss, outputs: Any, targets: Tensor) -> Tensor:
         raise ValueError(f'loss_fn must return one loss per sample, shape ({n},), got {shape}: use reduction="none"')
     if (losses < 0).any():
         raise ValueError(
-            f"loss_fn must not be negative, got {losses.min().item():g}: add a constant, or choose another"
+            f"loss_fn must not be negative, got {losses[losses < 0].min().item():g}: add a constant, or choose another"
         )
     return losses
 
@@ -36,6 +36,17 @@ def score(model: Model, inputs: Tensor, targets: Tensor, loss_fn: Loss, mode: st
     with context(model) as scored:
         parts = zip(inputs.split(chunk or len(inputs)), targets.split(chunk or len(inputs)), strict=True)
         return torch.cat([per_sample(loss_fn, scored(x), y) for x, y in parts])
+
+
+def detached(outputs: Any) -> Any:
+    """Return outputs without gradient: a tensor, or a dict, list or tuple of them."""
+    if isinstance(outputs, Tensor):
+        return outputs.detach()
+    if isinstance(outputs, dict):
+        return {key: detached(value) for key, value in outputs.items()}
+    if isinstance(outputs, list | tuple):
+        return [detached(value) for value in outputs]
+    return outputs
 
 
 @contextmanager

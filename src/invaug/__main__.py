@@ -1,0 +1,5 @@
+"""`python -m invaug` is the `invaug` command."""
+
+from invaug.cli import main
+
+main()

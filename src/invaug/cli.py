@@ -1,0 +1,20 @@
+"""The `invaug` command: hands over to the laboratory, or says what to install."""
+
+from __future__ import annotations
+
+import sys
+from importlib import import_module
+
+
+def main() -> None:
+    """Run the command line, which comes with the `lab` extra."""
+    try:
+        laboratory = import_module("invaug.lab.cli")
+    except ModuleNotFoundError as missing:
+        print(f'invaug: the command line needs {missing.name}: pip install "invaug[lab]"', file=sys.stderr)
+        raise SystemExit(2) from None
+    laboratory.main()
+
+
+if __name__ == "__main__":
+    main()
