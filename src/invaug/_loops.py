@@ -299,9 +299,9 @@ def transform(source: Array, target: Array, code: int, magnitude: float, place: 
     elif code == SHEAR_Y:
         affine(source, target, 1.0, 0.0, 0.0, magnitude, 1.0, 0.0)
     elif code == TRANSLATE_X:
-        affine(source, target, 1.0, 0.0, magnitude, 0.0, 1.0, 0.0)
+        affine(source, target, 1.0, 0.0, math.floor(magnitude + 0.5), 0.0, 1.0, 0.0)
     elif code == TRANSLATE_Y:
-        affine(source, target, 1.0, 0.0, 0.0, 0.0, 1.0, magnitude)
+        affine(source, target, 1.0, 0.0, 0.0, 0.0, 1.0, math.floor(magnitude + 0.5))
     elif code == INVERT:
         for v in range(256):
             table[v] = 255 - v

@@ -17,14 +17,17 @@ def warp(images: Tensor, matrices: Tensor) -> Tensor:
     uint8 images are rounded back to uint8; float images keep their dtype and their gradient.
     """
     check_images(images)
+    if len(images) == 0:  # affine_grid wants at least one
+        return images.clone()
     height, width = images.shape[2:]
     half = torch.tensor([width / 2, height / 2, 1.0], dtype=matrices.dtype, device=matrices.device)
     # pixels from the centre to the [-1, 1] of grid_sample and back
     scaled = matrices * half / half[:2].view(2, 1)
     # grid_sample has no half precision on CPUs, and bytes have no fractions
     work = images if images.dtype in (torch.float32, torch.float64) else images.float()
-    grid = F.affine_grid(scaled.to(work.dtype), list(images.shape), align_corners=False)
-    read = F.grid_sample(work, grid, mode="bilinear", padding_mode="zeros", align_corners=False)
+    with torch.autocast(images.device.type, enabled=False):  # the same pixels whatever the model's precision
+        grid = F.affine_grid(scaled.to(work.dtype), list(images.shape), align_corners=False)
+        read = F.grid_sample(work, grid, mode="bilinear", padding_mode="zeros", align_corners=False)
     return read.round().to(torch.uint8) if images.dtype == torch.uint8 else read.to(images.dtype)
 
 

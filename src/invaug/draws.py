@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, fields
 from os import PathLike
 from typing import Any
+from zipfile import BadZipFile
 
 import numpy as np
 import torch
@@ -30,6 +31,14 @@ class Draw:
         if not len(self.op) == len(self.level) == len(self.magnitude) == len(self.place):
             lengths = {name: len(value) for name, value in self._tensors().items()}
             raise ValueError(f"op, level, magnitude and place must have one row per image, got {lengths}")
+        if self.op.ndim != 1 or self.op.is_floating_point():
+            raise ValueError(f"op must be whole numbers of shape ({len(self)},), got {_form(self.op)}")
+        if self.level.ndim != 1 or self.level.is_floating_point():
+            raise ValueError(f"level must be whole numbers of shape ({len(self)},), got {_form(self.level)}")
+        if self.magnitude.ndim > 2 or not self.magnitude.is_floating_point():
+            raise ValueError(f"magnitude must be floats of shape ({len(self)},), got {_form(self.magnitude)}")
+        if self.place.shape != (len(self), 2):
+            raise ValueError(f"place must have shape ({len(self)}, 2), got {_form(self.place)}")
 
     def __len__(self) -> int:
         return len(self.op)
@@ -54,10 +63,11 @@ class Draw:
     def load(cls, path: str | PathLike[str]) -> Draw:
         """Return the draw that `save` wrote."""
         names = [field.name for field in fields(cls)]
-        with np.load(path, allow_pickle=False) as arrays:
-            if set(arrays.files) != set(names):
-                raise ValueError(f"{path} is not a saved draw: it holds {sorted(arrays.files)}, a draw holds {names}")
-            return cls(**{name: torch.from_numpy(arrays[name]) for name in names})
+        try:
+            with open(path, "rb") as file, np.load(file, allow_pickle=False) as arrays:  # noqa: PTH123
+                return cls(**{name: torch.from_numpy(arrays[name]) for name in names})
+        except (ValueError, TypeError, KeyError, AttributeError, EOFError, BadZipFile) as error:
+            raise ValueError(f"{path} is not a saved draw, which holds {', '.join(names)}: {error}") from None
 
     @classmethod
     def cat(cls, draws: list[Draw]) -> Draw:
@@ -66,3 +76,7 @@ class Draw:
 
     def _tensors(self) -> dict[str, Tensor]:
         return {field.name: getattr(self, field.name) for field in fields(self)}
+
+
+def _form(numbers: Tensor) -> str:
+    return f"{numbers.dtype} of shape {tuple(numbers.shape)}"

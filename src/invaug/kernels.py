@@ -13,7 +13,7 @@ from torch import Tensor
 def lookup(images: Tensor, tables: Tensor) -> Tensor:
     """Return `images` with every value replaced by its entry in `tables`, shape (batch, channels, 256)."""
     entries = images + _plane_offsets(images, 256)
-    return tables.to(images.device).reshape(-1).index_select(0, entries.view(-1)).view(images.shape)
+    return tables.to(images.device).reshape(-1).index_select(0, entries.reshape(-1)).view(images.shape)
 
 
 def affine(images: Tensor, matrices: Tensor) -> Tensor:
@@ -30,7 +30,7 @@ def affine(images: Tensor, matrices: Tensor) -> Tensor:
     inside = (source_x >= 0) & (source_x < width) & (source_y >= 0) & (source_y < height)
     planes = _plane_offsets(images, height * width)
     pixels = torch.where(inside, source_y * width + source_x, 0).to(planes.dtype).unsqueeze(1)
-    found = images.reshape(-1).index_select(0, (pixels + planes).view(-1))
+    found = images.reshape(-1).index_select(0, (pixels + planes).reshape(-1))
     return found.view(images.shape) * inside.unsqueeze(1)
 
 
@@ -73,4 +73,4 @@ def histogram(images: Tensor) -> Tensor:
     """Return how often each channel holds each value, int64, shape (batch, channels, 256)."""
     n_images, n_channels = images.shape[:2]
     entries = images + _plane_offsets(images, 256)
-    return torch.bincount(entries.view(-1), minlength=n_images * n_channels * 256).view(n_images, n_channels, 256)
+    return torch.bincount(entries.reshape(-1), minlength=n_images * n_channels * 256).view(n_images, n_channels, 256)

@@ -15,7 +15,7 @@ import torch
 from torch import Tensor
 
 from invaug import fused, kernels
-from invaug.images import doubles, luminance, on_bytes
+from invaug.images import check_images, doubles, luminance, on_bytes
 
 Parameters = Callable[[Tensor, Tensor, Tensor], tuple[Tensor, ...]]
 
@@ -31,9 +31,12 @@ class Rule:
 
     def __call__(self, images: Tensor, magnitudes: Tensor, places: Tensor | None = None) -> Tensor:
         """Return the transformed images; without places, crop and cutout are centred."""
+        check_images(images)
         if magnitudes.shape != images.shape[:1]:
             raise ValueError(f"magnitudes must have shape ({len(images)},), got {tuple(magnitudes.shape)}")
         where = torch.full((len(images), 2), 0.5) if places is None else places
+        if where.shape != (len(images), 2):
+            raise ValueError(f"places must have shape ({len(images)}, 2), got {tuple(where.shape)}")
         if fused.usable(images):
             codes = torch.full((len(images),), self.code)
             return on_bytes(images, lambda batch: fused.apply(batch, codes, _host(magnitudes), _host(where)))
@@ -74,6 +77,8 @@ class Op:
             raise ValueError(f"the range of {self.name} must be finite, got {self.start} to {self.stop}")
         if self.n_magnitudes not in (1, 2):
             raise ValueError(f"n_magnitudes of {self.name} must be 1 or 2, got {self.n_magnitudes}")
+        if self.n_magnitudes == 2 and not self.continuous:
+            raise ValueError(f"{self.name} takes two magnitudes, so it must be continuous: levels count one")
 
     def magnitude(self, level: Tensor, n_levels: int) -> Tensor:
         """Return the unsigned magnitude at each level of 0 to n_levels - 1, float64."""
@@ -121,11 +126,16 @@ def _shear_y(images: Tensor, magnitudes: Tensor, _: Tensor) -> tuple[Tensor]:
 
 
 def _shift_x(images: Tensor, magnitudes: Tensor, _: Tensor) -> tuple[Tensor]:
-    return _six(images, 1, 0, _host(magnitudes), 0, 1, 0)
+    return _six(images, 1, 0, _nearest(magnitudes), 0, 1, 0)
 
 
 def _shift_y(images: Tensor, magnitudes: Tensor, _: Tensor) -> tuple[Tensor]:
-    return _six(images, 1, 0, 0, 0, 1, _host(magnitudes))
+    return _six(images, 1, 0, 0, 0, 1, _nearest(magnitudes))
+
+
+def _nearest(pixels: Tensor) -> Tensor:
+    """Return whole pixels: Pillow moves pure shifts in doubles, not in fixed point, so halves are decided here."""
+    return (_host(pixels) + 0.5).floor()
 
 
 def _mirror_x(images: Tensor, magnitudes: Tensor, _: Tensor) -> tuple[Tensor]:

@@ -217,7 +217,10 @@ def own_randomness(generator: torch.Generator, device: torch.device) -> Iterator
     seed = int(torch.randint(2**62, (), generator=generator, device=generator.device))
     devices, kind = ([], "cuda") if device.type == "cpu" else ([device], device.type)
     with torch.random.fork_rng(devices, device_type=kind):
-        torch.manual_seed(seed)
+        torch.default_generator.manual_seed(seed)  # torch.manual_seed would seed devices that are not put back
+        for forked in devices:
+            with torch.device(forked):
+                getattr(torch, kind).manual_seed(seed)
         yield
 
 

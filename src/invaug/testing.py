@@ -40,7 +40,10 @@ def _batches() -> list[Tensor]:
 def _check_batch(transforms: TransformSet, images: Tensor, draw: Draw) -> None:
     names = ", ".join(transforms.names)
     before = images.clone()
-    changed = transforms.apply(images, draw)
+    try:
+        changed = transforms.apply(images, draw)
+    except (ValueError, TypeError) as error:  # the set has checks of its own, with the same words
+        raise AssertionError(str(error)) from error
     _ensure(bool((images == before).all()), f"{names} must not write to its input")
     _ensure(changed.shape == images.shape, f"{names} must keep the shape {images.shape}, got {changed.shape}")
     _ensure(changed.dtype == images.dtype, f"{names} must keep the dtype {images.dtype}, got {changed.dtype}")

@@ -130,7 +130,9 @@ class TransformSet:
         start = np.array([-o.stop if o.signed else o.start for o in self.ops])[op]
         stop = np.array([o.stop for o in self.ops])[op]
         continuous = np.array([o.continuous for o in self.ops])[op]
-        ranged = np.where(continuous, start + uniforms * (stop - start), magnitude)
+        whole = np.array([o.whole for o in self.ops])[op]
+        ranged = start + uniforms * (stop - start)
+        ranged = np.where(continuous, np.where(whole, np.trunc(ranged), ranged), magnitude)
         return ranged.T.copy() if self.ops[0].n_magnitudes == 2 else ranged[0], np.where(continuous, -1, level)
 
     def apply(self, images: Tensor, draw: Draw) -> Tensor:
@@ -145,6 +147,8 @@ class TransformSet:
         return self._one_op_at_a_time(images, draw, magnitudes)
 
     def _check_draw(self, draw: Draw, n_images: int) -> None:
+        if not isinstance(draw, Draw):
+            raise TypeError(f"draw must be an invaug.Draw, got {type(draw).__name__}")
         if len(draw) != n_images:
             raise ValueError(f"draw must have one row per image, got {len(draw)} rows for {n_images} images")
         if len(draw) == 0:
@@ -153,8 +157,13 @@ class TransformSet:
         if not 0 <= low <= high < len(self.ops):
             wrong = low if low < 0 else high
             raise ValueError(f"draw.op must lie in 0 to {len(self.ops) - 1}, got {wrong}: was it drawn from this set?")
-        if not math.isfinite(draw.magnitude.sum()):
-            raise ValueError("draw.magnitude must be finite, got NaN or inf")
+        if draw.magnitude.ndim != self.ops[0].n_magnitudes:
+            shape, count = tuple(draw.magnitude.shape), self.ops[0].n_magnitudes
+            raise ValueError(f"magnitude must have {count} per image for {self.ops[0].name}, got shape {shape}")
+        total = draw.magnitude.detach().sum()
+        if not math.isfinite(total + draw.place.sum()):
+            name = "place" if math.isfinite(total) else "magnitude"
+            raise ValueError(f"{name} must be finite, got NaN or inf")
 
     def _in_pixels(self, draw: Draw, images: Tensor) -> Tensor:
         """Return the magnitudes with those that count pixels scaled to the image, cut to whole pixels."""
@@ -208,6 +217,8 @@ class TransformSet:
     def _call(self, index: int, images: Tensor, magnitudes: Tensor, places: Tensor) -> Tensor:
         op = self.ops[index]
         changed = op(images, magnitudes.to(images.device), places)
+        if not isinstance(changed, Tensor):
+            raise TypeError(f"{op.name} must return a torch.Tensor, got {type(changed).__name__}")
         if changed.shape != images.shape:
             raise ValueError(f"{op.name} must keep the shape {tuple(images.shape)}, got {tuple(changed.shape)}")
         if changed.dtype != images.dtype:
@@ -261,4 +272,5 @@ def _in_words(op: Op, magnitude: float | list[float]) -> list[str]:
         return [f"{m:+.4g}" for m in magnitude]
     if not op.has_magnitude:
         return []
-    return [f"{magnitude:+.4g}" if op.signed else f"{magnitude:.4g}"]
+    form = ".0f" if op.whole else ".4g"
+    return [format(magnitude, "+" + form if op.signed else form)]
