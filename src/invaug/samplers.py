@@ -52,7 +52,7 @@ def metropolis_hastings(losses: Tensor, *, generator: torch.Generator | None = N
 
     def accept(t: int, current: Tensor, proposed: Tensor) -> Tensor:
         # a product, not a ratio: 0/0 rejects and x/0 accepts by themselves; equals too small to multiply come second
-        return (uniforms[t] * current < proposed) | ((current == proposed) & (0 < current) & current.isfinite())
+        return (uniforms[t] * current < proposed) | ((current == proposed) & (current > 0) & current.isfinite())
 
     return _run(losses, accept)
 

@@ -1,0 +1,223 @@
+"""What one constrained step costs, in units of a plain training step, beside the passes it should cost."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from functools import partial
+from itertools import cycle, product
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+import timing
+from invaug import Constraint, Draw, InvarianceConstrained, TransformSet, sets
+from timing import Clock, Spread, Task
+
+PLAIN, TRIVIAL = "plain", "TrivialAugment wide"
+FORWARD, BACKWARD = 1, 2  # what the passes cost, in forward passes
+IMPORT_GOAL = 0.2
+SETTINGS: dict[str, dict[str, Any]] = {
+    f"n_steps={n_steps}, n_views={n_views}": {"n_steps": n_steps, "n_views": n_views}
+    for n_views, n_steps in product((1, 2), (0, 1, 3))
+}
+SETTINGS["n_steps=1, n_views=1, joint=False"] = {"n_steps": 1, "n_views": 1, "joint": False}
+EXAMPLE = "INVAUG_DATA=~/data python bench/step.py --threads 1 --rounds 7"
+
+
+class Block(nn.Module):
+    """Two 3x3 convolutions and a way round them."""
+
+    def __init__(self, n_in: int, n_out: int) -> None:
+        super().__init__()
+        stride = 1 if n_in == n_out else 2
+        self.convolutions = nn.Sequential(
+            nn.Conv2d(n_in, n_out, 3, stride, 1, bias=False),
+            nn.BatchNorm2d(n_out),
+            nn.ReLU(),
+            nn.Conv2d(n_out, n_out, 3, 1, 1, bias=False),
+            nn.BatchNorm2d(n_out),
+        )
+        self.way_round = nn.Conv2d(n_in, n_out, 1, stride, bias=False) if stride == 2 else nn.Identity()
+
+    def forward(self, x: Tensor) -> Tensor:
+        return F.relu(self.convolutions(x) + self.way_round(x))
+
+
+def resnet8(width: int = 16, n_classes: int = 10) -> nn.Module:
+    """Return the smallest ResNet for 32 px: three blocks, width doubled twice."""
+    return nn.Sequential(
+        nn.Conv2d(3, width, 3, padding=1, bias=False),
+        nn.BatchNorm2d(width),
+        nn.ReLU(),
+        *(Block(n_in, n_out) for n_in, n_out in ((width, width), (width, 2 * width), (2 * width, 4 * width))),
+        nn.AdaptiveAvgPool2d(1),
+        nn.Flatten(),
+        nn.Linear(4 * width, n_classes),
+    ).to(memory_format=torch.channels_last)
+
+
+@dataclass
+class Stopwatch:
+    """Adds up the seconds spent inside it."""
+
+    clock: Clock
+    seconds: float = 0.0
+
+    @contextmanager
+    def running(self) -> Iterator[None]:
+        start = self.clock()
+        yield
+        self.seconds += self.clock() - start
+
+
+@dataclass(frozen=True)
+class TimedSet(TransformSet):
+    """A set that knows how long its draws and transformations took."""
+
+    watch: Stopwatch = field(default_factory=lambda: Stopwatch(time.perf_counter))
+
+    def draw(self, n: int, *, generator: torch.Generator | None = None) -> Draw:
+        with self.watch.running():
+            return super().draw(n, generator=generator)
+
+    def apply(self, images: Tensor, draw: Draw) -> Tensor:
+        with self.watch.running():
+            return super().apply(images, draw)
+
+
+@dataclass
+class Trainer:
+    """A model, its optimiser, and a way to make the loss of a batch."""
+
+    make_loss: Callable[[nn.Module, Tensor, Tensor], Tensor]
+    batches: Iterator[tuple[Tensor, Tensor]]
+    passes: int
+    """What a step should cost, in forward passes."""
+    watch: Stopwatch
+    """The time spent in draws and transformations."""
+
+    def __post_init__(self) -> None:
+        torch.manual_seed(0)
+        self.model = resnet8()
+        self.optimizer = torch.optim.SGD(self.model.parameters(), lr=0.1, momentum=0.9, nesterov=True)
+        self.shares: list[float] = []
+
+    def step(self) -> None:
+        """Take one step, and note the share of it spent in draws and transformations."""
+        before, start = self.watch.seconds, self.watch.clock()
+        loss = self.make_loss(self.model, *next(self.batches))
+        self.optimizer.zero_grad()
+        loss.backward()
+        self.optimizer.step()
+        self.shares.append((self.watch.seconds - before) / (self.watch.clock() - start))
+
+
+def finish(images: Tensor) -> Tensor:
+    return images.float().div_(255).contiguous(memory_format=torch.channels_last)
+
+
+def plain_loss(model: nn.Module, images: Tensor, targets: Tensor) -> Tensor:
+    return F.cross_entropy(model(finish(images)), targets)
+
+
+def trivial_loss(transforms: TransformSet, model: nn.Module, images: Tensor, targets: Tensor) -> Tensor:
+    return plain_loss(model, transforms.apply(images, transforms.draw(len(images))), targets)
+
+
+def constrained_loss(problem: InvarianceConstrained, model: nn.Module, images: Tensor, targets: Tensor) -> Tensor:
+    step = problem(model, images, targets)
+    problem.dual_step(step.slack)  # here and not after the primal step, which is the same: the Lagrangian has its gamma
+    return step.lagrangian
+
+
+def count(n_steps: int, n_views: int) -> int:
+    """Return what a constrained step should cost, in forward passes: proposals scored, clean and kept views trained."""
+    scored = (n_steps + 1) * n_views if n_steps else 0
+    return FORWARD * scored + (FORWARD + BACKWARD) * (1 + n_views)
+
+
+def trainers(images: Tensor, batch: int, clock: Clock) -> dict[str, Trainer]:
+    """Return one trainer per row of the table."""
+    batches = [(part, torch.randint(10, (len(part),))) for part in images.split(batch)]
+
+    def trainer(make_loss: Callable[[TransformSet], Any], passes: int) -> Trainer:
+        transforms = TimedSet(sets.wide().ops, watch=Stopwatch(clock))
+        return Trainer(make_loss(transforms), cycle(batches), passes, transforms.watch)
+
+    rows = {
+        PLAIN: trainer(lambda _: plain_loss, FORWARD + BACKWARD),
+        TRIVIAL: trainer(lambda transforms: partial(trivial_loss, transforms), FORWARD + BACKWARD),
+    }
+    for name, settings in SETTINGS.items():
+        rows[name] = trainer(partial(constrained, settings), count(settings["n_steps"], settings["n_views"]))
+    return rows
+
+
+def constrained(settings: dict[str, Any], transforms: TransformSet) -> Callable[..., Tensor]:
+    problem = InvarianceConstrained(Constraint(transforms, 0.8), gamma_init=1.0, finish=finish, **settings)
+    return partial(constrained_loss, problem)
+
+
+def race(rounds: int, slot: float, batch: int, clock: Clock) -> list[dict[str, Any]]:
+    """Time every kind of step, print the table, return the numbers."""
+    images, source = timing.real_images(32, 8 * batch)
+    contenders = trainers(images, batch, clock)
+    tasks: dict[str, Task] = {name: trainer.step for name, trainer in contenders.items()}
+    times = timing.interleaved(tasks, rounds, slot, clock)
+    costs = {name: Spread.of([1 / ratio for ratio in each]) for name, each in timing.ratios(times, PLAIN).items()}
+    rows = [
+        {
+            "step": name,
+            "milliseconds": Spread.of(times[name]).median * 1e3,
+            "cost": costs[name]._asdict(),
+            "count": trainer.passes / (FORWARD + BACKWARD),
+            "draw_and_apply": Spread.of(trainer.shares).median,
+        }
+        for name, trainer in contenders.items()
+    ]
+    print(f"ResNet-8 of width 16, channels last, batches of {batch}, {source}: median of {rounds} rounds")
+    timing.print_table(["step", "ms", "cost (quartiles)", "count", "draw + apply"], [in_words(row) for row in rows])
+    print("cost and count in plain steps; count takes a forward pass as 1, a backward pass as 2, all else as nothing\n")
+    return rows
+
+
+def in_words(row: dict[str, Any]) -> list[str]:
+    cost = f"{Spread(**row['cost']):.2f}"
+    return [row["step"], f"{row['milliseconds']:.1f}", cost, f"{row['count']:.2f}", f"{row['draw_and_apply']:.1%}"]
+
+
+def import_seconds(n: int) -> Spread:
+    """Return how long the import takes in a fresh interpreter that has torch; everything, as modules load on demand."""
+    code = "import time, torch; start = time.perf_counter(); from invaug import *; print(time.perf_counter() - start)"
+    command = [sys.executable, "-c", code]
+    runs = [subprocess.run(command, capture_output=True, check=True, text=True).stdout for _ in range(n)]  # noqa: S603
+    return Spread.of([float(seconds) for seconds in runs])
+
+
+def main() -> None:
+    parser = timing.parser(__doc__, EXAMPLE, slot=0.25)
+    parser.add_argument("--batch", type=int, default=128, help="images per batch (default: %(default)s)")
+    options = parser.parse_args()
+    clock = timing.prepare(options)
+    machine = timing.machine(options, "torch", "numba")
+    print(f"{machine}\n")
+    timing.warn_if_busy(options)
+    rows = race(options.rounds, options.slot, options.batch, clock)
+    seconds = import_seconds(5)
+    met = "met" if seconds.median < IMPORT_GOAL else "NOT MET"
+    print(f"import of all invaug exports, beyond torch: {seconds:.3f} s; goal: under {IMPORT_GOAL} s: {met}")
+    if options.json:
+        numbers = {"machine": machine, "rounds": options.rounds, "steps": rows, "import_seconds": seconds._asdict()}
+        options.json.write_text(json.dumps(numbers, indent=2, ensure_ascii=False) + "\n")
+
+
+if __name__ == "__main__":
+    main()

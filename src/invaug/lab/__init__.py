@@ -1,0 +1,1 @@
+"""The laboratory: data, models, the training loop, experiments and the command line, built on the method."""

@@ -1,0 +1,95 @@
+"""Files that are either the old one or the new one, whatever happens on the way."""
+
+from __future__ import annotations
+
+import errno
+import os
+import re
+import secrets
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+LEFTOVER = re.compile(r"\..+\.[0-9a-f]{8}\.tmp", re.DOTALL)
+UNSYNCABLE = (errno.EINVAL, errno.ENOTSUP)  # some network file systems cannot sync a folder
+
+
+class WriteError(OSError):
+    """A file could not be written (disk full, no permission); what was there before still is."""
+
+    def __init__(self, message: str, code: int | None = None) -> None:
+        super().__init__(message)
+        self.errno = code
+
+
+@contextmanager
+def reporting(path: Path) -> Iterator[None]:
+    """Turn what the system says of a failed write into one line that names the file."""
+    try:
+        yield
+    except WriteError:
+        raise
+    except OSError as error:
+        raise WriteError(f"cannot write {path}: {error.strerror or error}", error.errno) from error
+
+
+def write_text(path: Path, text: str) -> None:
+    """Replace the file by one that holds the text."""
+    write_bytes(path, text.encode())
+
+
+def write_bytes(path: Path, data: bytes) -> None:
+    """Replace the file by one that holds the data: a temporary name beside it, fsync, rename, fsync of the folder."""
+    temporary = path.with_name(f".{path.name}.{secrets.token_hex(4)}.tmp")
+    with reporting(path):
+        _refuse_special(path)
+        try:
+            _create(temporary, data)
+            temporary.replace(path)
+        except BaseException:
+            temporary.unlink(missing_ok=True)
+            raise
+        sync_folder(path.parent)
+
+
+def write_all(descriptor: int, data: bytes) -> None:
+    """Write data whole and wait until it is on the disk: one call to write may stop short."""
+    rest = memoryview(data)
+    while rest:
+        rest = rest[os.write(descriptor, rest) :]
+    os.fsync(descriptor)
+
+
+def sync_folder(folder: Path) -> None:
+    """Wait until the names in the folder are on the disk, where the system can do that."""
+    if os.name == "nt":
+        return
+    descriptor = os.open(folder, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    except OSError as error:
+        if error.errno not in UNSYNCABLE:
+            raise
+    finally:
+        os.close(descriptor)
+
+
+def sweep(folder: Path) -> None:
+    """Remove the temporary files a killed writer left behind; only for the one writer of the folder."""
+    for entry in list(folder.iterdir()):
+        if LEFTOVER.fullmatch(entry.name):
+            entry.unlink(missing_ok=True)
+
+
+def _create(path: Path, data: bytes) -> None:
+    descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | getattr(os, "O_BINARY", 0), 0o666)
+    try:
+        write_all(descriptor, data)
+    finally:
+        os.close(descriptor)
+
+
+def _refuse_special(path: Path) -> None:
+    """Renaming over a device removes it, if the superuser asks."""
+    if path.exists() and not path.is_file():
+        raise OSError(errno.EINVAL, "it is not a regular file")

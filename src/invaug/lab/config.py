@@ -1,0 +1,173 @@
+"""One flat config: what a TOML file may say and what the command line takes, under the same names."""
+
+from __future__ import annotations
+
+import tomllib
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, Literal
+
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
+
+from invaug.lab.errors import UserError, nearest
+
+Method = Literal[
+    "constrained",
+    "uniform",
+    "trivial",
+    "none",
+    "penalty",
+    "worst",
+    "identity-mix",
+    "randaugment",
+    "autoaugment",
+    "deepaa",
+]
+CONFIGS = Path(__file__).parent / "configs"
+
+
+class Config(BaseModel):
+    """A whole run: data, model, method, optimisation. Every field is a key of config.toml and a flag of `train`."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    data: str = Field("digits", description="a known dataset, a folder of images, or an .npz file")
+    data_dir: Path | None = Field(None, description="where datasets lie or are downloaded to [env: INVAUG_DATA]")
+    fraction: float = Field(1.0, gt=0, le=1, description="share of the training images to use")
+    per_class: int | None = Field(None, ge=1, description="training images to use per class")
+    val_fraction: float = Field(0.0, ge=0, lt=1, description="share of the training images held out for choices")
+    image_size: int | None = Field(None, ge=1, le=8192, description="side to resize images to")
+    workers: int = Field(2, ge=0, description="processes that decode image files")
+
+    model: str = Field("auto", description="wrn-40-2, resnet-8, cnn, a timm name, or your own module:factory")
+
+    method: Method = Field("constrained", description="what decides the augmentation")
+    preset: Literal["default", "paper", "authors-code"] = Field("default", description="settings as published")
+    set: Literal["wide", "standard", "rotations", "translations", "scalings"] = Field(
+        "wide", description="the transformations that should not change the label"
+    )
+    range: float | None = Field(None, gt=0, description="largest angle (radians), shift (pixels) or log scale")
+    only: list[str] = Field([], description="keep only these operations of the set")
+    without: list[str] = Field([], description="leave these operations out of the set")
+    n_levels: int = Field(31, ge=2, description="levels of each magnitude")
+    identity: bool = Field(True, description="whether Identity and level 0 are among the draws")
+    relative_to: int | None = Field(None, ge=1, description="shifts are pixels of an image this large and grow with it")
+    epsilon: float | None = Field(None, description="loss allowed on transformed images [0.35 log(classes)]")
+    n_steps: int = Field(1, ge=0, description="accept/reject transitions; 0 draws uniformly")
+    n_views: int = Field(1, ge=1, description="transformed views kept per image")
+    dual_lr: float = Field(2e-3, ge=0, description="step size of gamma")
+    gamma_init: float = Field(0.0, ge=0, description="where gamma starts; the fixed weight of --method penalty")
+    scoring: Literal["frozen", "train"] = Field("frozen", description="how proposals are scored")
+    scoring_batch: int = Field(1024, ge=1, description="most proposals scored at once")
+    joint: bool = Field(True, description="clean and kept views in one forward pass")
+    policy: Path | None = Field(None, description="policy file of --method deepaa")
+    n_ops: int = Field(2, ge=1, description="operations per image of --method randaugment")
+    magnitude: int = Field(9, ge=0, le=30, description="magnitude of --method randaugment, 0 to 30")
+
+    crop: int = Field(-1, ge=-1, description="pixels of padding before a random crop [4 for small colour images]")
+    flip: Literal["auto", "yes", "no"] = Field("auto", description="random horizontal flips [natural images only]")
+    cutout: int = Field(-1, ge=-1, description="side of a random black box [16 for small colour images]")
+    resized_crop: Literal["auto", "yes", "no"] = Field("auto", description="random-resized-crop [images over 64 px]")
+
+    epochs: int = Field(15, ge=1, description="passes over the training images")
+    batch_size: int = Field(128, ge=1, description="images per step")
+    optimizer: Literal["sgd", "adam", "adamw"] = Field("sgd", description="sgd is Nesterov")
+    lr: float = Field(0.1, gt=0, description="learning rate at its highest")
+    min_lr: float = Field(0.0, ge=0, description="learning rate at the end")
+    momentum: float = Field(0.9, ge=0, lt=1, description="momentum of sgd")
+    weight_decay: float = Field(5e-4, ge=0, description="weight decay")
+    schedule: Literal["cosine", "constant", "cosine-600"] = Field("cosine", description="learning rate over steps")
+    warmup: float = Field(0.0, ge=0, description="epochs of linear warm-up")
+    clip: float = Field(5.0, ge=0, description="largest gradient norm; 0 does not clip")
+    label_smoothing: float = Field(0.0, ge=0, lt=1, description="label smoothing of the loss")
+    ema: float = Field(0.0, ge=0, lt=1, description="decay of an average of the weights; 0 keeps none")
+    accumulate: int = Field(1, ge=1, description="batches per optimiser step")
+    early_stop: int = Field(0, ge=0, description="stop after this many epochs without a better validation accuracy")
+    drop_last: bool = Field(True, description="leave out the last incomplete batch")
+
+    seed: int = Field(0, ge=0, description="the only source of randomness")
+    device: str = Field("auto", description="auto, cpu, cuda, mps")
+    devices: int = Field(1, ge=1, description="how many of them")
+    precision: Literal["32-true", "16-mixed", "bf16-mixed"] = Field("32-true", description="arithmetic of the model")
+    threads: int | None = Field(None, ge=1, description="CPU threads [all cores]")
+    log: list[Literal["csv", "tensorboard", "wandb", "mlflow"]] = Field(
+        [], description="further logs beside the record"
+    )
+
+
+PRESETS: dict[str, dict[str, Any]] = {
+    "default": {},
+    "paper": {
+        "n_steps": 2, "dual_lr": 1e-3, "n_levels": 30, "scoring": "frozen", "joint": False, "optimizer": "sgd",
+        "lr": 0.1, "weight_decay": 5e-4, "batch_size": 128, "epochs": 200, "crop": 4, "flip": "yes", "cutout": 16, "clip": 5.0,
+    },
+    "authors-code": {
+        "n_steps": 1, "dual_lr": 1e-4, "n_levels": 30, "scoring": "train", "scoring_batch": 1_000_000, "joint": False,
+        "identity": False, "optimizer": "sgd", "lr": 0.1, "weight_decay": 5e-4, "batch_size": 128, "epochs": 200,
+        "crop": 4, "flip": "yes", "cutout": 16, "clip": 5.0,
+    },
+}  # fmt: skip
+"""What a preset changes of the defaults; a config file or a flag may still say otherwise, and the run records it."""
+
+
+def build(given: Mapping[str, Any]) -> Config:
+    """Return the validated config: defaults, then the preset's values, then what was given."""
+    for key in given:
+        if key not in Config.model_fields:
+            raise UserError(f"unknown key {key}, {nearest(key, Config.model_fields)}")
+    preset = given.get("preset", "default")
+    if preset not in PRESETS:
+        raise UserError(f"unknown preset {preset}, {nearest(str(preset), PRESETS)}")
+    try:
+        config = Config(**{**PRESETS[preset], **given})
+    except ValidationError as error:
+        raise UserError(_first_line(error)) from None
+    _check_together(config)
+    return config
+
+
+def _first_line(error: ValidationError) -> str:
+    first = error.errors()[0]
+    key, value, rule = ".".join(map(str, first["loc"])), first["input"], first["msg"]
+    if first["type"] == "literal_error" and isinstance(value, str):
+        choices = [part.strip("'") for part in first["ctx"]["expected"].replace(" or ", ", ").split(", ")]
+        return f"unknown {key} {value}, {nearest(value, choices)}"
+    return f"{key} {rule[0].lower()}{rule[1:].removeprefix('nput ').replace('nput ', '')}, got {value!r}"
+
+
+def _check_together(config: Config) -> None:
+    if config.epsilon is not None and not config.epsilon >= 0:
+        raise UserError(f"epsilon must be positive, got {config.epsilon} (0 makes a pure penalty, inf switches it off)")
+    if config.fraction < 1 and config.per_class is not None:
+        raise UserError(f"give fraction or per_class, not both: got {config.fraction} and {config.per_class}")
+    if config.method == "deepaa" and config.policy is None:
+        raise UserError("method deepaa needs a policy file: --policy FILE.npz")
+    if config.early_stop and not config.val_fraction:
+        raise UserError(f"early_stop {config.early_stop} needs validation images: set val_fraction, for example 0.1")
+
+
+def read(path: str | Path) -> dict[str, Any]:
+    """Return the keys of a TOML file, or of a shipped config by name."""
+    shipped = CONFIGS / f"{path}.toml"
+    file = shipped if shipped.exists() else Path(path)
+    if not file.exists():
+        raise UserError(f"no config {path}: not a file, and not a shipped one; {nearest(str(path), shipped_names())}")
+    try:
+        return tomllib.loads(file.read_text(encoding="utf-8"))
+    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+        raise UserError(f"{file} is not TOML: {error}") from None
+
+
+def shipped_names() -> list[str]:
+    """Return the names of the configs that come with the package."""
+    return sorted(file.stem for file in CONFIGS.glob("*.toml"))
+
+
+def dump(values: Mapping[str, Any]) -> str:
+    """Return TOML; keys without a value are left out."""
+    import tomli_w
+
+    plain = {
+        key: str(value) if isinstance(value, Path) else value for key, value in values.items() if value is not None
+    }
+    return tomli_w.dumps(plain)

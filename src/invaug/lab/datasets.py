@@ -1,0 +1,356 @@
+"""Datasets: a known name, an .npz or a folder of images becomes training, validation and test images as bytes.
+
+Whatever is chosen at random here (subsets, held-out images, splits) is a pure function of the seed, the same for every
+method, and takes the same share of every class.
+"""
+
+from __future__ import annotations
+
+import math
+import zipfile
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from difflib import get_close_matches
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from invaug.images import MAX_SIDE
+from invaug.lab.errors import UserError, nearest
+from invaug.lab.folder import Files, Listing, Shape, choose_shape, decode_all, resize_all, scan
+from invaug.lab.sources import SOURCES, Arrays, Source, obtain
+
+NAMES: tuple[str, ...] = tuple(SOURCES)
+MEMORY = 1_500_000_000  # bytes of pixels that live in memory and on the device: Tiny ImageNet (1.35e9) fits
+TEST_FRACTION = 0.2  # of a dataset that has no test images of its own
+N_MEASURED = 1024  # images whose mean and std stand for a dataset too large for memory
+SUBSET, HOLD_OUT, TEST, ORDER = range(4)  # purposes, each with random numbers of its own
+
+
+@dataclass(frozen=True, eq=False)
+class Split:
+    """Images and their classes: bytes in memory, or files that are decoded on demand."""
+
+    targets: Tensor
+    """int64, shape (n,)."""
+    images: Tensor | None = None
+    """uint8, shape (n, channels, height, width)."""
+    files: tuple[Path, ...] | None = None
+    shape: Shape | None = None
+    """What the files are decoded to."""
+    on_device: dict[str, tuple[Tensor, Tensor]] = field(default_factory=dict, repr=False)
+    """Copies of images and targets that `batches` made, by device."""
+
+    def __post_init__(self) -> None:
+        if (self.images is None) == (self.files is None) or (self.files is None) != (self.shape is None):
+            raise ValueError("a split has either images, or files and their shape")
+        n_images = len(self.images if self.files is None else self.files)  # type: ignore[arg-type]
+        if n_images != len(self.targets):
+            raise ValueError(f"a split has one target per image, got {len(self.targets)} for {n_images} images")
+
+    def __len__(self) -> int:
+        return len(self.targets)
+
+    def take(self, rows: NDArray[np.int64]) -> Split:
+        """Return some of the images, in the order of `rows`."""
+        index = torch.from_numpy(rows)
+        images = None if self.images is None else self.images.index_select(0, index)
+        files = None if self.files is None else tuple(self.files[row] for row in rows)
+        return Split(self.targets[index], images, files, self.shape)
+
+
+@dataclass(frozen=True)
+class Dataset:
+    """Everything training needs to know of the data."""
+
+    name: str
+    train: Split
+    val: Split | None
+    test: Split
+    classes: tuple[str, ...]
+    mean: tuple[float, ...]
+    std: tuple[float, ...]
+    image_shape: Shape
+
+
+def load(
+    data: str,
+    *,
+    data_dir: Path | None = None,
+    fraction: float = 1.0,
+    per_class: int | None = None,
+    val_fraction: float = 0.0,
+    image_size: int | None = None,
+    seed: int = 0,
+    download: bool = True,
+) -> Dataset:
+    """Return a dataset by its known name, or from an .npz file or a folder of images.
+
+    Args:
+        data_dir: Where known datasets lie or are downloaded to; else INVAUG_DATA, else the user's cache.
+        fraction: Share of the training images of each class that is used.
+        per_class: Number of training images of each class that is used.
+        val_fraction: Share of those that is held out for choices.
+        image_size: Side the images are resized and cropped to; `folder.choose_shape` says what happens without.
+    """
+    _check_options(fraction, per_class, val_fraction, image_size, seed)
+    try:
+        name, content = _open(data, data_dir, download)
+    except OSError as error:  # no permission, a name too long
+        raise UserError(f"cannot read {error.filename or data}: {error.strerror or error}") from error
+    source = SOURCES.get(data, Source(""))  # a folder of yours may be called mnist and still be yours
+    found = _from_files(content, source.shape, image_size) if isinstance(content, Listing) else _from_arrays(content)
+    train, val, test, classes = found
+    if test is None:  # the same test images whatever the seed
+        train, test = _divide(train, classes, TEST_FRACTION, "a test set", 0, TEST)
+    train = _subset(train, classes, fraction, per_class, seed)
+    if val_fraction and val is not None:
+        raise UserError(f"{data} has validation images of its own: leave out val_fraction, got {val_fraction}")
+    if val_fraction:
+        train, val = _divide(train, classes, val_fraction, "val_fraction", seed, HOLD_OUT)
+    fits = sum(_n_bytes(split) for split in (train, val, test)) <= MEMORY
+    train, test = _prepared(train, image_size, fits), _prepared(test, image_size, fits)
+    mean, std = _moments(train, source)
+    return Dataset(
+        name, train, _prepared(val, image_size, fits) if val else None, test, classes, mean, std, _shape_of(train)
+    )
+
+
+def shuffled(n: int, *key: int) -> NDArray[np.int64]:
+    """Return a random order of n things: a pure function of the key, in every version of every library.
+
+    NumPy promises the bits of Philox for good, but not what its generators make of them.
+    """
+    bits = np.random.Philox(np.random.SeedSequence(key[0], spawn_key=key[1:])).random_raw(n)
+    return np.argsort(bits, kind="stable")
+
+
+def stratified(targets: Tensor, n_wanted: NDArray[np.int64], *key: int) -> NDArray[np.bool_]:
+    """Return a mask of `n_wanted` images of each class: the first after a shuffle, so fewer are a subset of more."""
+    labels = targets.numpy()
+    order = shuffled(len(labels), *key)
+    by_class = order[np.argsort(labels[order], kind="stable")]
+    counts = np.bincount(labels, minlength=len(n_wanted))
+    rank = np.arange(len(labels)) - np.repeat(np.cumsum(counts) - counts, counts)
+    mask = np.zeros(len(labels), bool)
+    mask[by_class] = rank < np.repeat(n_wanted, counts)
+    return mask
+
+
+def read_npz(path: Path) -> Arrays:
+    """Return the arrays of an .npz: x_train, y_train, x_test, y_test and, if there, classes; nothing is unpickled."""
+    wanted = ("x_train", "y_train", "x_test", "y_test")
+    try:
+        with path.open("rb") as file:  # numpy leaves a broken file open
+            found = np.load(file, allow_pickle=False)
+            held = getattr(found, "files", [])
+            arrays = {name: found[name] for name in (*wanted, "classes") if name in held}
+    except (OSError, ValueError, EOFError, MemoryError, SyntaxError, zipfile.BadZipFile) as error:
+        raise UserError(f"cannot read {path}: {' '.join(str(error).split())}") from error
+    if missing := [name for name in wanted if name not in arrays]:
+        raise UserError(f"{path} has no {missing[0]}: it holds {', '.join(held) or 'no named arrays'}")
+    classes = tuple(str(name) for name in arrays.get("classes", np.array([])).reshape(-1))
+    x_train, x_test = (_pixels(arrays[name], f"{name} of {path}") for name in ("x_train", "x_test"))
+    y_train, y_test = (_labels(arrays[name], f"{name} of {path}") for name in ("y_train", "y_test"))
+    return Arrays(x_train, y_train, x_test, y_test, classes)
+
+
+def _pixels(array: NDArray[Any], name: str) -> NDArray[np.uint8]:
+    """Return images as bytes (n, channels, height, width)."""
+    if array.ndim not in (3, 4) or 0 in array.shape:
+        raise UserError(f"{name} must be images of shape (n, height, width[, channels]), got shape {array.shape}")
+    array = array[..., None] if array.ndim == 3 else array
+    _, second, _, last = array.shape
+    if last in (1, 3, 4) or second >= last:  # channels are last, unless only the second axis is short enough
+        array = array.transpose(0, 3, 1, 2)
+    return _bytes(array, name)
+
+
+def _bytes(array: NDArray[Any], name: str) -> NDArray[np.uint8]:
+    if array.dtype == np.uint8:
+        return array
+    if array.dtype.kind not in "iuf":
+        raise UserError(f"{name} must be uint8, or float in [0, 1], got {array.dtype}")
+    bad = np.isnan(array).reshape(len(array), -1).any(1)
+    if bad.any():
+        raise UserError(f"{name} has NaN pixels in {bad.sum()} images, the first is image {bad.argmax()}")
+    low, high, most = array.min(), array.max(), 1 if array.dtype.kind == "f" else 255
+    if low < 0 or high > most:
+        raise UserError(f"{name} ({array.dtype}) must lie in 0 to {most}, got {low:g} to {high:g}: save it as uint8")
+    return (np.rint(array * 255.0) if most == 1 else array).astype(np.uint8)
+
+
+def _labels(array: NDArray[Any], name: str) -> NDArray[np.int64]:
+    array = array[:, 0] if array.ndim == 2 and array.shape[1] == 1 else array
+    if array.ndim != 1 or not len(array):
+        raise UserError(f"{name} must have one label per image, got shape {array.shape}")
+    if array.dtype.kind not in "iu":
+        raise UserError(f"{name} must be integers from 0, got {array.dtype}, for example {array[0]}")
+    return array.astype(np.int64)
+
+
+def _check_options(
+    fraction: float, per_class: int | None, val_fraction: float, image_size: int | None, seed: int
+) -> None:
+    rules = (
+        (0 < fraction <= 1, f"fraction must be above 0 and at most 1, got {fraction}"),
+        (per_class is None or per_class >= 1, f"per_class must be at least 1, got {per_class}"),
+        (per_class is None or fraction == 1, f"give fraction or per_class, not both: got {fraction} and {per_class}"),
+        (0 <= val_fraction < 1, f"val_fraction must be at least 0 and below 1, got {val_fraction}"),
+        (image_size is None or 1 <= image_size <= MAX_SIDE, f"image_size must be 1 to {MAX_SIDE}, got {image_size}"),
+        (seed >= 0, f"seed must be at least 0, got {seed}"),
+    )
+    for kept, message in rules:
+        if not kept:
+            raise UserError(message)
+
+
+def _open(data: str, data_dir: Path | None, download: bool) -> tuple[str, Arrays | Listing]:
+    """Return the name of a dataset and what was found under it."""
+    if data in SOURCES:
+        found = obtain(data, data_dir, download=download)
+        return data, read_npz(found) if isinstance(found, Path) else found
+    path = Path(data).expanduser()
+    if data and path.is_dir():
+        return path.resolve().name, scan(path)
+    if path.suffix.lower() == ".npz" and path.is_file():
+        return path.stem, read_npz(path)
+    if data and path.exists():
+        raise UserError(f"{data} is neither a folder of images nor an .npz file")
+    if (path.name != data or path.suffix) and not get_close_matches(data.lower(), NAMES, 1, 0.75):
+        raise UserError(f"{data or 'the empty path'} does not exist: give a folder of images, an .npz or a known name")
+    raise UserError(f"unknown dataset {data}, nor is it a file or folder: {nearest(data.lower(), NAMES)}")
+
+
+class _Found(NamedTuple):
+    train: Split
+    val: Split | None
+    test: Split | None
+    classes: tuple[str, ...]
+
+
+def _from_files(listing: Listing, known: Shape | None, image_size: int | None) -> _Found:
+    parts = (listing.train, listing.val, listing.test)
+    if known is None:
+        shape = choose_shape([path for part in parts if part for path in part.paths], image_size)
+    else:
+        shape = (known[0], image_size or known[1], image_size or known[2])
+
+    def split(part: Files) -> Split:
+        return Split(torch.tensor(part.targets, dtype=torch.int64), None, part.paths, shape)
+
+    val, test = (split(part) if part else None for part in parts[1:])
+    return _Found(split(listing.train), val, test, listing.classes)
+
+
+def _from_arrays(arrays: Arrays) -> _Found:
+    n_classes = len(arrays.classes) or int(arrays.y_train.max()) + 1
+    classes = arrays.classes or tuple(str(label) for label in range(n_classes))
+    train = _split("train", arrays.x_train, arrays.y_train, n_classes)
+    counts = np.bincount(train.targets, minlength=n_classes)
+    if np.count_nonzero(counts) < 2:
+        raise UserError(f"there must be at least two classes, every label of y_train is {int(train.targets[0])}")
+    if not counts.all():
+        raise UserError(f"class {classes[counts.argmin()]} has no training image: y_train never is {counts.argmin()}")
+    if arrays.x_test is None or arrays.y_test is None:
+        return _Found(train, None, None, classes)
+    if arrays.x_train.shape[1:] != arrays.x_test.shape[1:]:
+        shapes = f"{arrays.x_train.shape[1:]} and {arrays.x_test.shape[1:]}"
+        raise UserError(f"x_train and x_test must agree in channels, height and width, got {shapes}")
+    return _Found(train, None, _split("test", arrays.x_test, arrays.y_test, n_classes), classes)
+
+
+def _split(name: str, images: NDArray[Any], labels: NDArray[Any], n_classes: int) -> Split:
+    if len(images) != len(labels):
+        raise UserError(f"x_{name} and y_{name} must be as long, got {len(images)} images and {len(labels)} labels")
+    wrong = (labels < 0) | (labels >= n_classes)
+    if wrong.any():
+        row = int(wrong.argmax())
+        raise UserError(f"y_{name} must be from 0 to {max(n_classes - 1, 1)}, got {labels[row]} at image {row}")
+    owned = np.require(images, np.uint8, ("C", "W", "O"))  # torch wants memory it may write to
+    return Split(torch.from_numpy(labels.astype(np.int64)), torch.from_numpy(owned))
+
+
+def _subset(train: Split, classes: Sequence[str], fraction: float, per_class: int | None, seed: int) -> Split:
+    """Return the same share, or the same number, of the images of each class."""
+    if per_class is None and fraction == 1:
+        return train
+    counts = np.bincount(train.targets, minlength=len(classes))
+    least = int(counts.argmin())
+    if per_class is not None and per_class > counts[least]:
+        limit = f"at most {counts[least]}, the number of training images of class {classes[least]}"
+        raise UserError(f"per_class must be {limit}, got {per_class}")
+    n_wanted = _share(fraction, counts) if per_class is None else np.full_like(counts, per_class)
+    if not n_wanted.all():
+        way_out = f"which has {counts[least]}: take at least {1 / counts[least]:.2g}"
+        raise UserError(f"fraction {fraction} leaves no training image of class {classes[least]}, {way_out}")
+    return train.take(np.flatnonzero(stratified(train.targets, n_wanted, seed, SUBSET)))
+
+
+def _share(fraction: float, counts: NDArray[np.int64]) -> NDArray[np.int64]:
+    return np.array([math.floor(fraction * count + 0.5) for count in counts.tolist()], np.int64)
+
+
+def _divide(
+    split: Split, classes: Sequence[str], fraction: float, what: str, seed: int, purpose: int
+) -> tuple[Split, Split]:
+    """Return what is left, and the share of each class that is held out."""
+    counts = np.bincount(split.targets, minlength=len(classes))
+    n_wanted = _share(fraction, counts)
+    for name, count, n in zip(classes, counts, n_wanted, strict=True):
+        if not 0 < n < count:
+            least = "take a larger share" if n == 0 and count > 1 else "it needs more"
+            raise UserError(
+                f"{what} of {fraction:g} leaves a part of class {name} empty, it has {count} images: {least}"
+            )
+    held_out = stratified(split.targets, n_wanted, seed, purpose)
+    return split.take(np.flatnonzero(~held_out)), split.take(np.flatnonzero(held_out))
+
+
+def _n_bytes(split: Split | None) -> int:
+    return len(split) * math.prod(split.shape) if split and split.shape else 0
+
+
+def _prepared(split: Split, image_size: int | None, fits: bool) -> Split:
+    """Return the split resized, and decoded if it fits in memory."""
+    if split.images is None:
+        if not fits or split.files is None or split.shape is None:
+            return split
+        return Split(split.targets, torch.from_numpy(decode_all(split.files, split.shape)))
+    if image_size is None or split.images.shape[2:] == (image_size, image_size):
+        return split
+    return Split(split.targets, torch.from_numpy(resize_all(split.images.numpy(), image_size)))
+
+
+def _shape_of(split: Split) -> Shape:
+    if split.shape is not None:
+        return split.shape
+    _, channels, height, width = split.images.shape  # type: ignore[union-attr]  # a split has one or the other
+    return channels, height, width
+
+
+def _moments(train: Split, source: Source) -> tuple[tuple[float, ...], tuple[float, ...]]:
+    """Return mean and std of each channel in [0, 1]: the published ones, or those of the training images."""
+    if source.mean and source.std and len(source.mean) == _shape_of(train)[0]:
+        return source.mean, source.std
+    images = train.images
+    if images is None:
+        sample = (train.files or ())[:: max(1, len(train) // N_MEASURED)]
+        images = torch.from_numpy(decode_all(sample, _shape_of(train)))
+    return measure(images)
+
+
+def measure(images: Tensor) -> tuple[tuple[float, ...], tuple[float, ...]]:
+    """Return mean and std of each channel in [0, 1], exact to the last pixel; a channel of one value has std 1."""
+    sums = torch.zeros(2, images.shape[1], dtype=torch.int64)
+    for block in images.split(4096):
+        wide = block.to(torch.int32)
+        sums += torch.stack([wide.sum((0, 2, 3)), wide.square().sum((0, 2, 3))])
+    n_pixels = images.numel() // images.shape[1]
+    means = [total / n_pixels for total in sums[0].tolist()]
+    variances = [(n_pixels * square - total**2) / n_pixels**2 for total, square in zip(*sums.tolist(), strict=True)]
+    return tuple(mean / 255 for mean in means), tuple(math.sqrt(v) / 255 or 1.0 for v in variances)

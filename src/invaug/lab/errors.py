@@ -1,0 +1,17 @@
+"""Errors that are the user's to mend: one line, no traceback, exit code 2."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from difflib import get_close_matches
+
+
+class UserError(ValueError):
+    """The input is wrong; the message names the value and the way out."""
+
+
+def nearest(name: str, names: Iterable[str]) -> str:
+    """Return a hint for an unknown name: the nearest known ones, or all of them."""
+    known = sorted(names)
+    near = get_close_matches(name, known, 3, 0.5)
+    return f"did you mean {' or '.join(near)}?" if near else f"choose one of {', '.join(known)}"

@@ -1,0 +1,144 @@
+"""How good a model is: on clean images, under a set of transformations, by operation, level and class."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+from invaug import Draw, TransformSet
+from invaug.lab.batches import Batch, batches
+from invaug.lab.datasets import Split
+from invaug.lab.finish import Finish
+
+BATCH = 256
+N_BINS = 15  # of the calibration error
+Progress = Callable[[int, int], None]
+
+
+def clean(network: nn.Module, finish: Finish, split: Split, workers: int = 0) -> dict[str, float]:
+    """Return loss and accuracy on the images as they are."""
+    losses, scores, targets = predict_split(network, finish, split, workers)
+    return {"loss": float(losses.mean()), "accuracy": float((scores.argmax(1) == targets).float().mean())}
+
+
+@torch.no_grad()
+def predict_split(network: nn.Module, finish: Finish, split: Split, workers: int = 0) -> tuple[Tensor, Tensor, Tensor]:
+    """Return the loss, the class scores and the target of every image of a split, on the CPU."""
+    found = [_losses(network, finish.plain(batch.images), batch.targets) for batch in _stream(network, split, workers)]
+    losses, scores, targets = (torch.cat(column).cpu() for column in zip(*found, strict=True))
+    return losses, scores, targets
+
+
+def _stream(network: nn.Module, split: Split, workers: int) -> Iterator[Batch]:
+    device = next(network.parameters()).device
+    return batches(split, BATCH, epoch=0, seed=0, shuffle=False, device=device, workers=workers)
+
+
+def _losses(network: nn.Module, inputs: Tensor, targets: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+    training = network.training
+    network.eval()
+    scores = network(inputs).float()
+    network.train(training)
+    return F.cross_entropy(scores, targets, reduction="none"), scores, targets
+
+
+@torch.no_grad()
+def under(
+    network: nn.Module, finish: Finish, split: Split, transforms: TransformSet, *, n_draws: int = 16, seed: int = 0,
+    workers: int = 0, progress: Progress | None = None,
+) -> dict[str, dict[str, float]]:  # fmt: skip
+    """Return loss and accuracy under uniform draws, under λ_c, and under the worst of the draws.
+
+    The expectation under λ_c ∝ loss is the loss-weighted mean over the same uniform draws.
+    """
+    generator = torch.Generator().manual_seed(seed)
+    losses, right = [], []
+    for i, batch in enumerate(_stream(network, split, workers)):
+        draws = [transforms.draw(len(batch.images), generator=generator) for _ in range(n_draws)]
+        scored = [_losses(network, finish.plain(transforms.apply(batch.images, d)), batch.targets) for d in draws]
+        losses.append(torch.stack([loss for loss, _, _ in scored]).cpu())
+        right.append(torch.stack([scores.argmax(1) == targets for _, scores, targets in scored]).cpu().double())
+        if progress:
+            progress(min((i + 1) * BATCH, len(split.targets)), len(split.targets))
+    loss, correct = torch.cat(losses, 1).double(), torch.cat(right, 1)
+    weights = torch.where(loss.sum(0) > 0, loss / loss.sum(0).clamp(min=1e-300), 1 / n_draws)
+    pairs = {
+        "uniform": (loss.mean(0), correct.mean(0)),
+        "lambda_c": ((weights * loss).sum(0), (weights * correct).sum(0)),
+        "worst": (loss.max(0).values, correct.min(0).values),
+    }
+    return {name: {"loss": float(a.mean()), "accuracy": float(b.mean())} for name, (a, b) in pairs.items()}
+
+
+@torch.no_grad()
+def by_level(
+    network: nn.Module, finish: Finish, images: Tensor, targets: Tensor, transforms: TransformSet,
+    progress: Progress | None = None,
+) -> dict[str, list[dict[str, float]]]:  # fmt: skip
+    """Return, for every operation, the accuracy of these images at each of its magnitudes."""
+    table: dict[str, list[dict[str, float]]] = {op.name: [] for op in transforms.ops}
+    every = transforms.every()
+    for i in range(len(every)):
+        one = every[i]
+        draw = Draw(*(column.expand(len(images), *column.shape[1:]) for column in (one.op, one.level, one.magnitude)))
+        _, scores, _ = _losses(network, finish.plain(transforms.apply(images, draw)), targets)
+        accuracy = float((scores.argmax(1) == targets).float().mean())
+        row = {"level": int(one.level), "magnitude": float(one.magnitude), "accuracy": accuracy}
+        table[transforms.ops[int(one.op)].name].append(row)
+        if progress:
+            progress(i + 1, len(every))
+    return table
+
+
+def by_class(scores: Tensor, targets: Tensor, classes: tuple[str, ...]) -> dict[str, dict[str, float]]:
+    """Return the accuracy and the number of images of every class that has some."""
+    right = scores.argmax(1) == targets
+    return {
+        name: {"accuracy": float(right[targets == i].float().mean()), "images": int((targets == i).sum())}
+        for i, name in enumerate(classes)
+        if (targets == i).any()
+    }
+
+
+def calibration_error(scores: Tensor, targets: Tensor) -> float:
+    """Return the expected calibration error: |accuracy - confidence| over 15 bins of confidence, by their size."""
+    confidence, predicted = scores.softmax(1).max(1)
+    bins = (confidence * N_BINS).long().clamp(max=N_BINS - 1)
+    gaps = torch.zeros(N_BINS).index_add_(0, bins, (predicted == targets).float() - confidence)
+    return float(gaps.abs().sum() / len(targets))
+
+
+def whole(
+    network: nn.Module, finish: Finish, split: Split, classes: tuple[str, ...], transforms: TransformSet | None, *,
+    n_draws: int = 16, n_images: int = 256, workers: int = 0, progress: Callable[[str, int, int], None] | None = None,
+) -> dict[str, Any]:  # fmt: skip
+    """Return everything `invaug evaluate` says of a model."""
+    losses, scores, targets = predict_split(network, finish, split, workers)
+    accuracy = float((scores.argmax(1) == targets).float().mean())
+    report: dict[str, Any] = {
+        "images": len(targets),
+        "clean": {"loss": float(losses.mean()), "accuracy": accuracy},
+        "calibration_error": calibration_error(scores, targets),
+        "classes": by_class(scores, targets, classes),
+    }
+    if transforms is None:
+        return report
+    step = _named(progress, "transformed")
+    report["transformed"] = under(network, finish, split, transforms, n_draws=n_draws, workers=workers, progress=step)
+    if not any(op.continuous for op in transforms.ops):
+        first = next(iter(batches(split, n_images, epoch=0, seed=0, shuffle=True, device=_device(network))))
+        levels = by_level(network, finish, first.images, first.targets, transforms, _named(progress, "levels"))
+        report["levels"] = levels
+    return report
+
+
+def _device(network: nn.Module) -> torch.device:
+    return next(network.parameters()).device
+
+
+def _named(progress: Callable[[str, int, int], None] | None, name: str) -> Progress | None:
+    return None if progress is None else lambda done, total: progress(name, done, total)

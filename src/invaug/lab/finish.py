@@ -1,0 +1,102 @@
+"""From bytes to model input: crop, flip, cutout, normalise, batched on the device of the images."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+from invaug import ops
+from invaug.lab.config import Config
+from invaug.lab.datasets import Dataset
+
+LARGE = 64  # from this side on, images are cropped and resized rather than padded and cropped
+
+
+@dataclass(frozen=True)
+class Randomness:
+    """What is drawn anew for every image."""
+
+    crop: int
+    flip: bool
+    cutout: int
+    resized_crop: bool
+
+
+class Finish(nn.Module):
+    """uint8 images -> normalised float images; random crops, flips and boxes use torch's own generator."""
+
+    mean: Tensor
+    std: Tensor
+
+    def __init__(self, mean: tuple[float, ...], std: tuple[float, ...], randomness: Randomness) -> None:
+        super().__init__()
+        self.randomness = randomness
+        self.register_buffer("mean", torch.tensor(mean).view(1, -1, 1, 1) * 255)
+        self.register_buffer("std", torch.tensor(std).view(1, -1, 1, 1) * 255)
+
+    def forward(self, images: Tensor) -> Tensor:
+        """Return the images as a model sees them in training."""
+        n, random = len(images), self.randomness
+        if random.resized_crop:
+            images = resized_crop(images)
+        elif random.crop:
+            images = ops.crop(images, torch.full((n,), float(random.crop)), torch.rand(n, 2))
+        images = flip(images, torch.rand(n) < 0.5) if random.flip else images
+        floats = self.plain(images)
+        # the box goes in after normalising, so that it is the mean colour, as in the authors' pipeline
+        return cut(floats, random.cutout) if random.cutout else floats
+
+    def plain(self, images: Tensor) -> Tensor:
+        """Return the images as a model sees them in evaluation: normalised and nothing else."""
+        normalised = (images.float() - self.mean) / self.std
+        return normalised.contiguous(memory_format=torch.channels_last) if images.shape[1] > 1 else normalised
+
+
+def flip(images: Tensor, chosen: Tensor) -> Tensor:
+    """Return the images with the chosen ones mirrored left to right."""
+    return torch.where(chosen.to(images.device).view(-1, 1, 1, 1), images.flip(3), images)
+
+
+def cut(images: Tensor, size: int) -> Tensor:
+    """Return the images with a box of zeros within half a size of a random pixel."""
+    height, width = images.shape[2:]
+    places = torch.rand(len(images), 2).to(images.device)
+    rows, columns = (torch.arange(extent, device=images.device) for extent in (height, width))
+    y, x = (places * places.new_tensor([height, width])).floor().unbind(1)
+    in_y = (rows >= (y - size // 2).view(-1, 1)) & (rows < (y + size // 2).view(-1, 1))
+    in_x = (columns >= (x - size // 2).view(-1, 1)) & (columns < (x + size // 2).view(-1, 1))
+    return images.masked_fill((in_y.unsqueeze(2) & in_x.unsqueeze(1)).unsqueeze(1), 0.0)
+
+
+def resized_crop(images: Tensor) -> Tensor:
+    """Return a random window of 8 to 100 % of each image, of ratio 3/4 to 4/3, resized bilinearly to the whole."""
+    n, (height, width) = len(images), images.shape[2:]
+    area, ratio, x, y = torch.rand(4, n).unbind(0)
+    area = 0.08 + 0.92 * area
+    ratio = torch.exp((2 * ratio - 1) * torch.log(torch.tensor(4 / 3)))
+    wide, tall = (area * ratio).sqrt().clamp(max=1), (area / ratio).sqrt().clamp(max=1)
+    zero = torch.zeros(n)
+    theta = torch.stack([wide, zero, (2 * x - 1) * (1 - wide), zero, tall, (2 * y - 1) * (1 - tall)], 1).view(n, 2, 3)
+    grid = F.affine_grid(theta.to(images.device), [n, images.shape[1], height, width], align_corners=False)
+    read = F.grid_sample(images.float(), grid, mode="bilinear", padding_mode="border", align_corners=False)
+    return read.round().to(torch.uint8)
+
+
+NATURAL = ("cifar10", "cifar100", "tiny-imagenet", "imagenet100")
+
+
+def randomness(config: Config, dataset: Dataset) -> Randomness:
+    """Return what the config asks for, `auto` decided by the data: flips only where left and right mean nothing."""
+    channels, height, width = dataset.image_shape
+    large, colour = min(height, width) > LARGE, channels == 3
+    resized = large if config.resized_crop == "auto" else config.resized_crop == "yes"
+    known = dataset.name in NATURAL
+    return Randomness(
+        crop=(4 if colour and not large else 0) if config.crop < 0 else config.crop,
+        flip=known if config.flip == "auto" else config.flip == "yes",
+        cutout=(16 if known and not large else 0) if config.cutout < 0 else config.cutout,
+        resized_crop=resized,
+    )

@@ -1,0 +1,200 @@
+"""`invaug evaluate`: a run measured from every side, as tables for people or one JSON document for machines."""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from statistics import fmean
+from typing import Any
+
+import torch
+from rich.console import Console
+from rich.markup import escape
+from rich.progress import Progress
+from rich.table import Table
+
+from invaug.lab import datasets, evaluate, methods
+from invaug.lab.config import Config
+from invaug.lab.errors import UserError, nearest
+from invaug.lab.run import DataFacts, load, read_config
+
+COLUMNS = ("low", "25 %", "50 %", "75 %", "high")  # magnitudes shown per operation
+N_CLASSES = 10  # classes shown, the worst first
+LAWS = {"uniform": "uniform", "lambda_c": "λ_c", "worst": "worst"}
+Rows = Sequence[Mapping[str, float]]
+Report = Mapping[str, Any]
+Step = Callable[[str, int, int], None]
+Titled = tuple[str, Table]
+
+
+def evaluate_run(
+    run: Path, data: str | None, data_dir: Path | None, draws: int, images: int, device: str, as_json: bool
+) -> None:
+    """Measure a run on its own test images or on those of another dataset, and print what was found."""
+    config, facts = read_config(run)
+    predictor = load(run, _checked_device(device))
+    dataset = _test_data(config, facts, data, data_dir)
+    with _progress() as step:
+        found = evaluate.whole(
+            predictor.network, predictor.finish, dataset.test, facts.classes, methods.transform_set(config),
+            n_draws=draws, n_images=images, workers=config.workers, progress=step,
+        )  # fmt: skip
+    about = {"run": str(run), "data": dataset.name, "model": config.model, "method": config.method, "set": config.set}
+    report = {**about, "preset": config.preset, "epsilon": config.epsilon, "draws": draws, **found}
+    if as_json:
+        print(json.dumps(_finite(report)))
+        return
+    show(report, Console(highlight=False))
+
+
+def _checked_device(name: str) -> str:
+    there = {"cpu": True, "cuda": torch.cuda.is_available(), "mps": torch.backends.mps.is_available()}
+    kind, _, index = name.partition(":")
+    if kind not in there:
+        raise UserError(f"unknown device {name}, {nearest(kind, there)}")
+    count = torch.cuda.device_count() if kind == "cuda" else 1
+    if not there[kind] or (index and not (index.isdecimal() and int(index) < count)):
+        known = ", ".join(found for found, is_there in there.items() if is_there)
+        raise UserError(f"device {name} is not there: choose one of {known}")
+    return name
+
+
+def _test_data(config: Config, facts: DataFacts, data: str | None, data_dir: Path | None) -> datasets.Dataset:
+    """Return the run's dataset, or another one with its classes, brought to the size of its images."""
+    _, height, width = facts.image_shape
+    # the test images do not depend on how the training images were thinned, but fewer of these are read sooner
+    thinned = {key: getattr(config, key) for key in ("fraction", "per_class", "val_fraction", "seed")}
+    dataset = datasets.load(
+        data or config.data,
+        data_dir=data_dir or config.data_dir,
+        image_size=height if height == width else None,
+        **({} if data else thinned),
+    )
+    _check_same(dataset, facts)
+    return dataset
+
+
+def _check_same(dataset: datasets.Dataset, facts: DataFacts) -> None:
+    if dataset.classes != facts.classes:
+        there, here = set(dataset.classes), set(facts.classes)
+        lost, extra = sorted(here - there), sorted(there - here)
+        differ = [f"{word} {', '.join(names[:5])}" for word, names in (("without", lost), ("with", extra)) if names]
+        how = " and ".join(differ) or "in another order"
+        raise UserError(f"{dataset.name} has other classes than the run: {how}; choose data with the same classes")
+    if dataset.image_shape != facts.image_shape:
+        shapes = [" x ".join(map(str, shape)) for shape in (dataset.image_shape, facts.image_shape)]
+        raise UserError(f"{dataset.name} has images of {shapes[0]}, the run was trained on {shapes[1]}")
+
+
+@contextmanager
+def _progress() -> Iterator[Step]:
+    """Show bars on stderr, if that is a terminal; yield the function that moves them."""
+    console = Console(stderr=True)
+    with Progress(console=console, transient=True, disable=not console.is_terminal) as progress:
+        tasks: dict[str, Any] = {}
+
+        def step(name: str, done: int, total: int) -> None:
+            if name not in tasks:
+                tasks[name] = progress.add_task(name)
+            progress.update(tasks[name], completed=done, total=total)
+
+        yield step
+
+
+def show(report: Report, console: Console) -> None:
+    """Print a report: headline, laws, operations, classes."""
+    parts = [_headline(report), _laws(report), _operations(report), _classes(report)]
+    for title, table in filter(None, parts):
+        # not the table's own title, which would break at the width of the table
+        console.print(f"[bold]{_safe(title)}[/bold]", soft_wrap=True)
+        console.print(table)
+        console.print()
+
+
+def _headline(report: Report) -> Titled:
+    table = _table("", "")
+    loss, accuracy = report["clean"]["loss"], report["clean"]["accuracy"]
+    lines = {
+        "trained": f"{report['method']} ({report['preset']} preset), {report['model']}",
+        "test images": f"{report['images']:,} of {report['data']}",
+        "accuracy": f"{accuracy:.2%}",
+        "loss": f"{loss:.4f}",
+        "calibration error": f"{report['calibration_error']:.2%}",
+    }
+    for name, value in lines.items():
+        table.add_row(name, _safe(value))
+    return str(report["run"]), table
+
+
+def _laws(report: Report) -> Titled | None:
+    if "transformed" not in report:
+        return None
+    epsilon = "" if report["epsilon"] is None else f", epsilon {report['epsilon']:g}"
+    title = f"under the {report['set']} set, {report['draws']} draws an image{epsilon}"
+    table = _table("law", "accuracy", "loss")
+    for key, name in LAWS.items():
+        found = report["transformed"][key]
+        table.add_row(name, f"{found['accuracy']:.2%}", f"{found['loss']:.4f}")
+    return title, table
+
+
+def _operations(report: Report) -> Titled | None:
+    if "levels" not in report:
+        return None
+    table = _table("operation", *COLUMNS, "worst", "at")
+    for name, rows in report["levels"].items():
+        shown = ["" if accuracy is None else f"{accuracy:.1%}" for accuracy in at_five(rows)]
+        lowest = min(rows, key=lambda row: row["accuracy"])
+        place = f"{lowest['magnitude']:.4g}" if len(rows) > 1 else ""
+        table.add_row(_safe(name), *shown, f"{lowest['accuracy']:.1%}", place)
+    return "accuracy by operation, magnitudes from low to high", table
+
+
+def at_five(rows: Rows) -> list[float | None]:
+    """Return the accuracy at five levels from the lowest to the highest, both signs of a level averaged.
+
+    An operation with fewer levels leaves places empty; one without a magnitude has the first alone.
+    """
+    levels = sorted({row["level"] for row in rows})
+    n_shown = min(len(COLUMNS), len(levels))
+    shown: list[float | None] = [None] * len(COLUMNS)
+    for i in range(n_shown):
+        share = i / max(n_shown - 1, 1)
+        level = levels[round(share * (len(levels) - 1))]
+        shown[round(share * (len(COLUMNS) - 1))] = fmean(row["accuracy"] for row in rows if row["level"] == level)
+    return shown
+
+
+def _classes(report: Report) -> Titled:
+    classes: Mapping[str, Mapping[str, float]] = report["classes"]
+    worst = sorted(classes.items(), key=lambda item: item[1]["accuracy"])[:N_CLASSES]
+    title = "classes, worst first" + (f": {len(worst)} of {len(classes)}" if len(worst) < len(classes) else "")
+    table = _table("class", "accuracy", "images")
+    for name, found in worst:
+        table.add_row(_safe(name), f"{found['accuracy']:.1%}", f"{found['images']:,}")
+    return title, table
+
+
+def _table(first: str, *others: str) -> Table:
+    table = Table(box=None, pad_edge=False, show_header=any((first, *others)))
+    table.add_column(first, overflow="fold")
+    for name in others:
+        table.add_column(name, justify="right" if table.show_header else "left", overflow="fold")
+    return table
+
+
+def _safe(text: str) -> str:
+    """Return text that a terminal shows as it is: names of classes and files may hold markup or control codes."""
+    return escape("".join(character if character.isprintable() else "?" for character in text))
+
+
+def _finite(value: Any) -> Any:
+    """Return the value with NaN and infinity as null: JSON has neither."""
+    if isinstance(value, Mapping):
+        return {key: _finite(entry) for key, entry in value.items()}
+    if isinstance(value, list | tuple):
+        return [_finite(entry) for entry in value]
+    return None if isinstance(value, float) and not math.isfinite(value) else value

@@ -1,0 +1,127 @@
+"""One writer per run folder: a lock the system takes back when its owner dies, however it dies."""
+
+from __future__ import annotations
+
+import errno
+import json
+import os
+import socket
+import sys
+import time
+from pathlib import Path
+from types import TracebackType
+from typing import Any
+
+from invaug.lab.errors import UserError
+
+NAME = ".lock"
+BUSY = (errno.EAGAIN, errno.EACCES, errno.EDEADLK)
+PATIENCE = 2.0  # seconds for a new owner to write its name, or for a dead one to be gone
+
+if sys.platform == "win32":
+    import msvcrt
+
+    def _seize(descriptor: int) -> None:
+        os.lseek(descriptor, 2**30, os.SEEK_SET)  # Windows lets nobody read what is locked: lock a byte past the name
+        msvcrt.locking(descriptor, msvcrt.LK_NBLCK, 1)
+        os.lseek(descriptor, 0, os.SEEK_SET)
+else:
+    import fcntl
+
+    def _seize(descriptor: int) -> None:
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+
+
+class RunLock:
+    """Holds the folder for this process: `with RunLock(folder):`. The file stays; that it is there says nothing."""
+
+    held: set[int] = set()  # noqa: RUF012 - of the process, as descriptors are
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        self.path = folder / NAME
+        self._descriptor = -1
+
+    def __enter__(self) -> RunLock:
+        descriptor = self._open()
+        try:
+            self._take(descriptor)
+            os.truncate(descriptor, 0)
+            os.write(descriptor, json.dumps({"pid": os.getpid(), "host": socket.gethostname()}).encode())
+        except BaseException:
+            os.close(descriptor)
+            raise
+        self._descriptor = descriptor
+        self.held.add(descriptor)
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        if self._descriptor in self.held:  # not so in a forked child
+            self.held.remove(self._descriptor)
+            os.truncate(self._descriptor, 0)
+            os.close(self._descriptor)
+
+    def _open(self) -> int:
+        # not through a symbolic link: in a folder from elsewhere it could lead to any file of the user's
+        flags = os.O_RDWR | os.O_CREAT | getattr(os, "O_NOFOLLOW", 0)
+        try:
+            self.folder.mkdir(parents=True, exist_ok=True)
+            return os.open(self.path, flags, 0o666)
+        except OSError as error:
+            raise UserError(f"cannot lock {self.folder}: {error.strerror}") from None
+
+    def _take(self, descriptor: int) -> None:
+        """Lock, or refuse with the owner's name; a new owner needs a moment to write it over that of a dead one."""
+        until = time.monotonic() + PATIENCE
+        while True:
+            try:
+                return _seize(descriptor)
+            except OSError as error:
+                if error.errno not in BUSY:
+                    message = f"cannot lock {self.folder}: {error.strerror}; choose a folder on another disk"
+                    raise UserError(message) from None
+            owner = _live_owner(self.path)
+            if owner or time.monotonic() > until:
+                holder = owner or "another process"
+                raise UserError(f"{self.folder} is in use by {holder}: wait for it to end, or choose another folder")
+            time.sleep(0.01)
+
+
+def _live_owner(path: Path) -> str | None:
+    owner = _read(path)
+    if owner and (owner["host"] != socket.gethostname() or _is_alive(owner["pid"])):
+        return f"process {owner['pid']} on {owner['host']}"
+    return None
+
+
+def _read(path: Path) -> dict[str, Any] | None:
+    try:
+        owner = json.loads(path.read_bytes())
+        return {"pid": int(owner["pid"]), "host": str(owner["host"])}
+    except (OSError, ValueError, TypeError, KeyError):
+        return None
+
+
+def _is_alive(pid: int) -> bool:
+    if sys.platform == "win32":
+        return True  # asking there is not harmless: os.kill ends the process
+    try:
+        os.kill(pid, 0)
+    except ProcessLookupError:
+        return False
+    except (OSError, OverflowError):
+        return True
+    return True
+
+
+def _let_go() -> None:
+    """Close the locks in a forked child: a data worker that outlives its parent must not keep the folder."""
+    for descriptor in RunLock.held:
+        os.close(descriptor)
+    RunLock.held.clear()
+
+
+if sys.platform != "win32":
+    os.register_at_fork(after_in_child=_let_go)

@@ -1,0 +1,114 @@
+"""Methods are data: each is the same loop with another policy, another sampler or another gamma."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from functools import partial
+from typing import Any
+
+from torch import Tensor
+from torch.nn import functional as F
+
+from invaug import Constraint, InvarianceConstrained, TransformSet, metropolis_hastings, sets, worst
+from invaug.lab import policies
+from invaug.lab.autoaugment import autoaugment
+from invaug.lab.config import Config
+from invaug.lab.datasets import Dataset
+from invaug.lab.deepaa import deepaa
+from invaug.lab.errors import UserError
+from invaug.lab.finish import Finish
+from invaug.samplers import Sampler
+
+PolicyFactory = Callable[[Config, Dataset], policies.Policy]
+
+
+@dataclass(frozen=True)
+class MethodSpec:
+    """How a method differs: whether it constrains, what it samples with, which settings it fixes, which policy."""
+
+    summary: str
+    constrains: bool = False
+    sampler: Sampler = metropolis_hastings
+    settings: dict[str, Any] = field(default_factory=dict)
+    policy: PolicyFactory | None = None
+
+
+METHODS: dict[str, MethodSpec] = {
+    "constrained": MethodSpec("loss on λ_c's transformations at most epsilon (the paper)", True),
+    "uniform": MethodSpec("loss on uniform transformations at most epsilon", True, settings={"n_steps": 0}),
+    "worst": MethodSpec("loss on the worst proposal at most epsilon", True, worst),
+    "penalty": MethodSpec("clean loss + gamma_init * loss on λ_c's transformations", True, settings={"dual_lr": 0.0}),
+    "identity-mix": MethodSpec(
+        "clean and λ_c's images, equally weighted", True, settings={"dual_lr": 0.0, "gamma_init": 1.0}
+    ),
+    "none": MethodSpec("crop, flip, cutout only"),
+    "trivial": MethodSpec(
+        "TrivialAugment: one operation per image", policy=lambda config, _: policies.trivial(transform_set(config))
+    ),
+    "randaugment": MethodSpec(
+        "RandAugment: n_ops operations of one magnitude",
+        policy=lambda config, _: policies.randaugment(config.n_ops, config.magnitude),
+    ),
+    "autoaugment": MethodSpec(
+        "AutoAugment's published policy for the dataset", policy=lambda _, dataset: autoaugment(dataset.name)
+    ),
+    "deepaa": MethodSpec("a DeepAA policy file", policy=lambda config, _: deepaa(policy_file(config))),
+}
+
+CONTINUOUS: dict[str, tuple[Callable[[float], TransformSet], float]] = {
+    "rotations": (sets.rotations, math.pi),
+    "translations": (sets.translations, 7.0),
+    "scalings": (sets.scalings, math.log(2)),
+}
+"""Continuous sets and their range when none is given."""
+
+
+def transform_set(config: Config) -> TransformSet:
+    """Return the set the config names, narrowed as it says."""
+    if config.set in CONTINUOUS:
+        make, default = CONTINUOUS[config.set]
+        return make(config.range or default)
+    options = {"identity": config.identity, "min_level": int(not config.identity), "relative_to": config.relative_to}
+    transforms: TransformSet = getattr(sets, config.set)(config.n_levels, **options)
+    try:
+        transforms = transforms.only(*config.only) if config.only else transforms
+        return transforms.without(*config.without) if config.without else transforms
+    except ValueError as error:
+        raise UserError(str(error)) from None
+
+
+def epsilon(config: Config, n_classes: int) -> float:
+    """Return the given epsilon, or about a third of the loss of a guess: 0.8 for ten classes, as in the paper."""
+    return round(0.35 * math.log(n_classes), 2) if config.epsilon is None else config.epsilon
+
+
+def policy_file(config: Config) -> str:
+    """Return the path of the policy file."""
+    return str(config.policy)
+
+
+def loss_function(config: Config) -> Callable[[Tensor, Tensor], Tensor]:
+    """Return the cross-entropy of each sample."""
+    return partial(F.cross_entropy, reduction="none", label_smoothing=config.label_smoothing)
+
+
+def problem(config: Config, dataset: Dataset, finish: Finish) -> InvarianceConstrained:
+    """Return the constrained problem the method is; without constraints it is plain training on the policy's images."""
+    spec = METHODS[config.method]
+    constraints = []
+    if spec.constrains:
+        level = epsilon(config, len(dataset.classes)) if spec.settings.get("dual_lr", 1.0) else 0.0
+        constraints.append(Constraint(transform_set(config), level, spec.sampler))
+    settings = {name: getattr(config, name) for name in ("n_steps", "dual_lr", "gamma_init")} | spec.settings
+    return InvarianceConstrained(
+        *constraints, n_views=config.n_views, scoring=config.scoring, scoring_batch=config.scoring_batch,
+        joint=config.joint, seed=config.seed, loss_fn=loss_function(config),
+        finish=_after(spec.policy(config, dataset), finish) if spec.policy else finish, **settings,
+    )  # fmt: skip
+
+
+def _after(policy: policies.Policy, finish: Callable[[Tensor], Tensor]) -> Callable[[Tensor], Tensor]:
+    """Return: transform by the policy, then finish."""
+    return lambda images: finish(policy.apply(images, policy.draw(len(images), generator=None)))

@@ -1,0 +1,76 @@
+"""What an epoch says: means over batches, and how often each transformation was kept."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+
+from invaug import Draw, InvarianceConstrained, Step, TransformSet
+from invaug.lab.batches import Batch
+
+BINS = 20  # of a continuous magnitude
+
+
+class Tally:
+    """Sums over the batches of an epoch, on the device until the epoch ends."""
+
+    def __init__(self, problem: InvarianceConstrained) -> None:
+        self.problem = problem
+        self.n_images = 0
+        self.n_batches = 0
+        self.loss = self.slack = self.acceptance = self.correct = torch.zeros(())
+        self.counts = [torch.zeros(shape_of(c.transforms), dtype=torch.long) for c in problem.constraints]
+
+    def add(self, step: Step, batch: Batch) -> None:
+        """Count one batch."""
+        n = len(batch.targets)
+        self.n_images += n
+        self.n_batches += 1
+        self.loss = self.loss + step.loss * n
+        self.slack = self.slack + step.slack * n
+        self.acceptance = self.acceptance + step.acceptance
+        self.correct = self.correct + (step.outputs.argmax(1) == batch.targets).sum()
+        for counts, draw, constraint in zip(self.counts, step.kept, self.problem.constraints, strict=True):
+            if draw is not None:
+                counts += histogram(constraint.transforms, draw)
+
+    def row(self) -> dict[str, Any]:
+        """Return the epoch in plain names and units."""
+        slack = self.slack / max(self.n_images, 1)
+        epsilons = [constraint.epsilon for constraint in self.problem.constraints]
+        return {
+            "train_loss": float(self.loss / max(self.n_images, 1)),
+            "train_accuracy": float(self.correct / max(self.n_images, 1)),
+            "slack": slack.tolist(),
+            "constraint_loss": [s + e for s, e in zip(slack.tolist(), epsilons, strict=True)],
+            "gamma": self.problem.gamma.tolist(),
+            "acceptance": (self.acceptance / max(self.n_batches, 1)).tolist(),
+            "entropy": [entropy(counts) for counts in self.counts],
+            "kept": [
+                dict(zip(c.transforms.names, counts.tolist(), strict=True))
+                for c, counts in zip(self.problem.constraints, self.counts, strict=True)
+            ],
+        }
+
+
+def shape_of(transforms: TransformSet) -> tuple[int, int]:
+    """Return the shape of a set's histogram: operations by levels, or by bins of a continuous magnitude."""
+    return len(transforms.ops), BINS if transforms.ops[0].continuous else transforms.n_levels
+
+
+def histogram(transforms: TransformSet, draw: Draw) -> torch.Tensor:
+    """Return how often each operation was kept at each level."""
+    n_ops, n_columns = shape_of(transforms)
+    column = draw.level
+    if transforms.ops[0].continuous:
+        size = draw.magnitude.reshape(len(draw), -1)[:, 0]  # the first axis stands for both
+        most = transforms.ops[0].stop
+        column = ((size + most) / (2 * most) * BINS).long().clamp(0, BINS - 1)
+    return torch.bincount(draw.op * n_columns + column, minlength=n_ops * n_columns).view(n_ops, n_columns)
+
+
+def entropy(counts: torch.Tensor) -> float:
+    """Return the entropy of the kept operations, in nats."""
+    shares = counts.sum(1).double() / max(int(counts.sum()), 1)
+    return float(-(shares * shares.clamp(min=1e-300).log()).sum())

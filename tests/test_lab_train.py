@@ -1,0 +1,222 @@
+"""`invaug train` end to end, and its loop against the same steps written out by hand."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+import torch
+from safetensors.torch import load_file
+from torch.nn import functional as F
+from torch.optim.lr_scheduler import CosineAnnealingLR
+
+from invaug import Constraint, InvarianceConstrained, sets
+from invaug.lab import checkpoint, datasets, models, schedules
+from invaug.lab.batches import batches, n_batches
+from invaug.lab.errors import UserError
+from invaug.lab.finish import Finish, Randomness
+from invaug.lab.loop import RunError, mixed
+from invaug.lab.methods import METHODS
+from invaug.lab.record import read
+from invaug.lab.run import load, read_config
+from lab_runs import train, write_digits
+
+
+@pytest.fixture(scope="module")
+def data(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return write_digits(tmp_path_factory.mktemp("data"))
+
+
+def weights(folder: Path) -> dict[str, torch.Tensor]:
+    saved = checkpoint.load(folder / "checkpoints")
+    assert saved is not None
+    return saved.state["model"]
+
+
+def assert_same(first: dict[str, torch.Tensor], second: dict[str, torch.Tensor]) -> None:
+    assert first.keys() == second.keys()
+    assert all(torch.equal(first[name], second[name]) for name in first)
+
+
+def lines(folder: Path) -> list[dict[str, object]]:
+    """Return the record without what the clock says."""
+    return [{k: v for k, v in row.items() if k not in ("seconds", "images_per_second")} for row in read(folder)]
+
+
+def test_loop_takes_the_steps_of_algorithm_2_written_out_by_hand(data: Path, tmp_path: Path) -> None:
+    """The same weights with and without Fabric, config, record and checkpoints."""
+    train(data, tmp_path / "run", epsilon=0.7, dual_lr=0.01, clip=0.0)
+    dataset = datasets.load(str(data))
+    torch.manual_seed(0)
+    model = models.build("cnn-small", 10, dataset.image_shape).to(memory_format=torch.channels_last)
+    finish = Finish(dataset.mean, dataset.std, Randomness(0, False, 0, False))
+    problem = InvarianceConstrained(Constraint(sets.wide(), 0.7), dual_lr=0.01, finish=finish)
+    optimizer = torch.optim.SGD(model.parameters(), 0.05, momentum=0.9, nesterov=True, weight_decay=5e-4)
+    schedule = CosineAnnealingLR(optimizer, T_max=2 * n_batches(dataset.train, 64, True))
+    for epoch in range(2):
+        for i, batch in enumerate(batches(dataset.train, 64, epoch=epoch, seed=0, shuffle=True, drop_last=True)):
+            torch.manual_seed(mixed(0, epoch, i, 0))
+            step = problem(model, batch.images, batch.targets)
+            optimizer.zero_grad()
+            step.lagrangian.backward()
+            optimizer.step()
+            problem.dual_step(step.slack)
+            schedule.step()
+    saved = weights(tmp_path / "run")
+    assert all(torch.allclose(saved[name], value, atol=1e-6) for name, value in model.state_dict().items())
+    assert read(tmp_path / "run")[-1]["gamma"] == pytest.approx(problem.gamma.tolist(), rel=1e-5)
+
+
+@pytest.mark.parametrize("method", [name for name in METHODS if name != "deepaa"])
+def test_every_method_trains_and_says_how_it_went(method: str, data: Path, tmp_path: Path) -> None:
+    (summary,) = train(data, tmp_path / "run", method=method, epochs=1, gamma_init=0.2)
+    constrains = METHODS[method].constrains
+    assert 0.05 < summary["test_accuracy"] <= 1
+    assert 0.05 < summary["transformed_accuracy"] <= 1
+    assert len(summary["gamma"]) == int(constrains)
+    assert (summary["feasible"] is not None) == constrains
+    assert [row["epoch"] for row in read(tmp_path / "run")] == [1]
+
+
+def test_penalty_keeps_gamma_where_it_starts(data: Path, tmp_path: Path) -> None:
+    (summary,) = train(data, tmp_path / "run", method="penalty", epochs=1, gamma_init=0.25)
+    assert summary["gamma"] == [0.25]
+
+
+def test_resumed_run_ends_as_the_uninterrupted_one(data: Path, tmp_path: Path) -> None:
+    settings = {"epsilon": 0.7, "ema": 0.9, "val_fraction": 0.2, "crop": 2}
+    train(data, tmp_path / "whole", **settings, epochs=3)
+    train(data, tmp_path / "parts", **settings, epochs=3)
+    for file in sorted((tmp_path / "parts" / "checkpoints").iterdir())[-2:]:
+        file.unlink()  # as if it had been killed before the last epoch was saved
+    train(data, tmp_path / "parts", **settings, epochs=3, resume=True)
+    assert_same(weights(tmp_path / "whole"), weights(tmp_path / "parts"))
+    assert lines(tmp_path / "whole") == lines(tmp_path / "parts")
+
+
+def test_number_of_workers_does_not_change_a_run(data: Path, tmp_path: Path) -> None:
+    train(data, tmp_path / "none", workers=0, epochs=1)
+    train(data, tmp_path / "two", workers=2, epochs=1)
+    assert_same(weights(tmp_path / "none"), weights(tmp_path / "two"))
+
+
+def test_accumulated_batches_step_once(data: Path, tmp_path: Path) -> None:
+    """Two batches of 32 without BatchNorm give the gradient of one of 64; the dual step follows the optimiser."""
+    train(data, tmp_path / "one", model="mlp", method="none", batch_size=64, epochs=1, clip=0.0, schedule="constant")
+    train(
+        data, tmp_path / "two", model="mlp", method="none", batch_size=32, accumulate=2, epochs=1, clip=0.0,
+        schedule="constant",
+    )  # fmt: skip
+    first, second = weights(tmp_path / "one"), weights(tmp_path / "two")
+    assert all(torch.allclose(first[name], second[name], atol=1e-5) for name in first)
+
+
+def test_compare_trains_the_baselines_under_the_same_budget(data: Path, tmp_path: Path) -> None:
+    rows = train(data, tmp_path / "run", compare=True, epochs=1)
+    assert [row["method"] for row in rows] == ["none", "trivial", "constrained"]
+    assert {row["epochs"] for row in rows} == {1}
+    assert {Path(row["run"]).name for row in rows} == {"none", "trivial", "constrained"}
+
+
+def test_record_says_what_was_kept(data: Path, tmp_path: Path) -> None:
+    train(data, tmp_path / "run", epochs=1)
+    (row,) = read(tmp_path / "run")
+    kept = row["kept"][0]
+    assert list(kept) == list(sets.wide().names)
+    assert sum(map(sum, kept.values())) == 256
+    assert 0 < row["entropy"][0] <= torch.log(torch.tensor(14.0))
+    assert 0 <= row["acceptance"][0] <= 1
+
+
+def test_run_remembers_its_whole_config_and_data(data: Path, tmp_path: Path) -> None:
+    train(data, tmp_path / "run", epochs=1)
+    config, facts = read_config(tmp_path / "run")
+    assert config.epsilon == pytest.approx(0.81)
+    assert config.model == "cnn-small"
+    assert facts.classes == tuple(str(digit) for digit in range(10))
+    assert "[versions]" in (tmp_path / "run" / "config.toml").read_text()
+
+
+def test_loaded_model_predicts_what_the_record_says(data: Path, tmp_path: Path) -> None:
+    (summary,) = train(data, tmp_path / "run", ema=0.5)
+    test = datasets.load(str(data)).test
+    predictor = load(tmp_path / "run")
+    with torch.no_grad():
+        scores = predictor(test.images)
+    assert float((scores.argmax(1) == test.targets).float().mean()) == pytest.approx(summary["test_accuracy"])
+    assert float(F.cross_entropy(scores, test.targets)) == pytest.approx(summary["test_loss"], rel=1e-4)
+
+
+def test_checkpoint_is_readable_by_safetensors(data: Path, tmp_path: Path) -> None:
+    train(data, tmp_path / "run", epochs=1)
+    (file,) = (tmp_path / "run" / "checkpoints").glob("*.safetensors")
+    assert any("gamma" in name for name in load_file(file))
+
+
+def test_early_stop_waits_for_a_better_validation_accuracy(data: Path, tmp_path: Path) -> None:
+    train(data, tmp_path / "run", epochs=30, early_stop=1, val_fraction=0.2, method="none", lr=1e-6)
+    assert len(read(tmp_path / "run")) < 30
+
+
+def test_infinite_loss_stops_the_run_and_keeps_the_last_good_state(data: Path, tmp_path: Path) -> None:
+    with pytest.raises(RunError, match=r"the loss is (nan|inf) on the batch of images \d+"):
+        train(data, tmp_path / "run", method="none", lr=1e12, clip=0.0, epochs=5, model="mlp")
+    saved = checkpoint.load(tmp_path / "run" / "checkpoints")
+    assert saved is None or all(torch.isfinite(v).all() for v in saved.state["model"].values())
+
+
+def test_changed_config_is_refused_on_resume_with_what_differs(data: Path, tmp_path: Path) -> None:
+    train(data, tmp_path / "run", epochs=1)
+    with pytest.raises(UserError, match=r"another config \(epsilon: 0.81 -> 0.5\): use a new --out"):
+        train(data, tmp_path / "run", epochs=1, epsilon=0.5, resume=True)
+
+
+def test_existing_run_is_never_overwritten(data: Path, tmp_path: Path) -> None:
+    train(data, tmp_path / "run", epochs=1)
+    before = {file: file.read_bytes() for file in (tmp_path / "run").rglob("*") if file.is_file()}
+    with pytest.raises(UserError, match="exists and is not empty: add --resume"):
+        train(data, tmp_path / "run", epochs=1)
+    assert before == {file: file.read_bytes() for file in (tmp_path / "run").rglob("*") if file.is_file()}
+
+
+def test_nothing_to_resume_is_said(data: Path, tmp_path: Path) -> None:
+    with pytest.raises(UserError, match="nothing to resume"):
+        train(data, tmp_path / "nowhere", resume=True)
+    assert not (tmp_path / "nowhere").exists()
+
+
+@pytest.mark.parametrize("name", ["cosine", "constant"])
+def test_schedule_follows_torch(name: str) -> None:
+    optimizer = torch.optim.SGD([torch.zeros(1)], lr=0.1)
+    reference = CosineAnnealingLR(optimizer, T_max=50, eta_min=1e-6)
+    for i in range(50):
+        expected = reference.get_last_lr()[0] if name == "cosine" else 0.1
+        assert schedules.learning_rate(name, i / 5, 10, 0.1, 1e-6, 0.0) == pytest.approx(expected)
+        optimizer.step()
+        reference.step()
+
+
+def test_600_epoch_schedule_slows_its_clock_as_published() -> None:
+    ticks, tick = [], 0
+    for epoch in range(600):
+        ticks.append(tick)
+        pace = 1 if tick < 180 else 10 if tick < 185 else 20 if tick < 195 else 40
+        since = epoch + 1 - (0 if tick < 180 else 180 if tick < 185 else 230 if tick < 195 else 430)
+        tick += since % pace == 0
+    for epoch, at in enumerate(ticks):
+        assert schedules.cosine_600(epoch, 600) == pytest.approx(schedules.cosine(at, 200)), epoch
+
+
+def test_warm_up_rises_to_the_highest_rate() -> None:
+    rates = [schedules.learning_rate("cosine", epoch / 4, 10, 0.1, 0.0, 2.0) for epoch in range(9)]
+    assert rates == sorted(rates)
+    assert rates[-1] == pytest.approx(0.1)
+    assert 0 < rates[0] < 0.01
+
+
+def test_tensorboard_and_csv_hold_the_record(data: Path, tmp_path: Path) -> None:
+    train(data, tmp_path / "run", epochs=1, log=["csv"])
+    table = (tmp_path / "run" / "record.csv").read_text()
+    row = json.loads((tmp_path / "run" / "record.jsonl").read_text())
+    assert str(row["train_loss"]) in table

@@ -1,0 +1,210 @@
+"""The named sets against TrivialAugment's table, written out here a second time."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import pytest
+import torch
+from scipy.stats import chisquare, kstest
+
+from invaug import TransformSet, sets
+
+ORDER = [
+    "Identity",
+    "AutoContrast",
+    "Equalize",
+    "Rotate",
+    "Solarize",
+    "Color",
+    "Posterize",
+    "Contrast",
+    "Brightness",
+    "Sharpness",
+    "ShearX",
+    "ShearY",
+    "TranslateX",
+    "TranslateY",
+]
+SIGNED = {"Rotate", "ShearX", "ShearY", "TranslateX", "TranslateY"}
+MAKERS = {"standard": sets.standard, "wide": sets.wide}
+
+
+def nothing(_: Any, level: int, last: int) -> float:
+    return 0.0
+
+
+def whole(most: float, level: int, last: int) -> float:
+    return int(level * most / last)
+
+
+def even(most: float, level: int, last: int) -> float:
+    return level * most / last
+
+
+def threshold(most: float, level: int, last: int) -> float:
+    return 256 - int(level * most / last)
+
+
+def bits(dropped: float, level: int, last: int) -> float:
+    return 8 - int(level * dropped / last)
+
+
+def factor(ends: tuple[float, float], level: int, last: int) -> float:
+    return ends[0] + level * (ends[1] - ends[0]) / last
+
+
+VALUES = {  # what the level becomes, and its range in the standard and in the wide set
+    "Identity": (nothing, None, None),
+    "AutoContrast": (nothing, None, None),
+    "Equalize": (nothing, None, None),
+    "Rotate": (whole, 30, 135),
+    "Solarize": (threshold, 256, 256),
+    "Posterize": (bits, 4, 6),
+    **dict.fromkeys(["Color", "Contrast", "Brightness", "Sharpness"], (factor, (0.1, 1.9), (0.01, 2.0))),
+    **dict.fromkeys(["ShearX", "ShearY"], (even, 0.3, 0.99)),
+    **dict.fromkeys(["TranslateX", "TranslateY"], (whole, 10, 32)),
+}
+
+
+def written_out(kind: str, name: str, n_levels: int) -> list[float]:
+    value, *ranges = VALUES[name]
+    return [value(ranges[kind == "wide"], level, n_levels - 1) for level in range(n_levels)]
+
+
+def written_transforms(kind: str, n_levels: int) -> set[tuple[str, float]]:
+    """Return every operation and signed value there is."""
+    unsigned = {(name, float(value)) for name in ORDER for value in written_out(kind, name, n_levels)}
+    return unsigned | {(name, -value + 0.0) for name, value in unsigned if name in SIGNED}
+
+
+@pytest.mark.parametrize("n_levels", [2, 10, 30, 31, 100])
+@pytest.mark.parametrize("kind", MAKERS)
+def test_every_level_has_trivial_augments_value(kind: str, n_levels: int) -> None:
+    transforms = MAKERS[kind](n_levels)
+    assert list(transforms.names) == ORDER
+    for op in transforms.ops:
+        values = op.magnitude(torch.arange(n_levels), n_levels).tolist()
+        assert values == pytest.approx(written_out(kind, op.name, n_levels), rel=1e-14), op.name
+        assert op.signed == (op.name in SIGNED)
+
+
+LITERAL = {
+    ("standard", "Rotate"): [*range(31)],
+    ("standard", "Posterize"): [8] * 8 + [7] * 7 + [6] * 8 + [5] * 7 + [4],
+    ("standard", "TranslateX"): [level // 3 for level in range(31)],
+    ("wide", "Posterize"): [8] * 5 + [7] * 5 + [6] * 5 + [5] * 5 + [4] * 5 + [3] * 5 + [2],
+    ("wide", "Rotate"): [
+        0, 4, 9, 13, 18, 22, 27, 31, 36, 40, 45, 49, 54, 58, 63, 67, 72, 76, 81, 85, 90, 94, 99, 103, 108, 112, 117,
+        121, 126, 130, 135,
+    ],
+    ("wide", "TranslateY"): [*range(15), *range(16, 31), 32],
+    ("wide", "Solarize"): [
+        256, 248, 239, 231, 222, 214, 205, 197, 188, 180, 171, 163, 154, 146, 137, 128, 120, 111, 103, 94, 86, 77, 69,
+        60, 52, 43, 35, 26, 18, 9, 0,
+    ],
+}  # fmt: skip
+
+
+@pytest.mark.parametrize(("kind", "name"), LITERAL)
+def test_whole_values_of_31_levels_are_these(kind: str, name: str) -> None:
+    transforms = MAKERS[kind]()
+    assert transforms.n_levels == 31
+    op = transforms.ops[transforms.names.index(name)]
+    assert op.magnitude(torch.arange(31), 31).tolist() == LITERAL[kind, name]
+
+
+@pytest.mark.parametrize("n_levels", [30, 31])
+@pytest.mark.parametrize("kind", MAKERS)
+def test_every_lists_each_distinct_transformation_once(kind: str, n_levels: int) -> None:
+    transforms = MAKERS[kind](n_levels)
+    every = transforms.every()
+    listed = [
+        (transforms.names[op], magnitude) for op, magnitude in zip(every.op, every.magnitude.tolist(), strict=True)
+    ]
+    assert len(listed) == len(set(listed))
+    written = written_transforms(kind, n_levels)
+    assert len(listed) == len(written)
+    assert sorted(listed) == [(name, pytest.approx(value, rel=1e-14)) for name, value in sorted(written)]
+
+
+def test_wide_set_has_470_transformations() -> None:
+    # 3 without a magnitude, 61 rotations, 31 thresholds, 7 depths, 4 × 31 factors, 2 × 61 shears, 2 × 61 shifts
+    assert len(sets.wide().every()) == 3 + 61 + 31 + 7 + 4 * 31 + 2 * 61 + 2 * 61 == 470
+
+
+def test_levels_of_every_belong_to_its_magnitudes() -> None:
+    transforms = sets.wide(30, min_level=1)
+    every = transforms.every()
+    assert every.level.min() == 1
+    for op, level, magnitude in zip(every.op, every.level.tolist(), every.magnitude.tolist(), strict=True):
+        assert abs(magnitude) == pytest.approx(written_out("wide", transforms.names[op], 30)[level])
+
+
+@pytest.mark.parametrize("kind", MAKERS)
+def test_authors_proposals_are_13_operations_at_levels_1_to_29(kind: str) -> None:
+    transforms = MAKERS[kind](30, identity=False, min_level=1)
+    assert list(transforms.names) == ORDER[1:]
+    draw = transforms.draw(100_000, generator=torch.Generator().manual_seed(0))
+    cells = torch.bincount(draw.op * 29 + draw.level - 1, minlength=13 * 29)
+    assert len(cells) == 13 * 29
+    assert draw.level.min() == 1
+    assert chisquare(cells).pvalue > 0.01
+
+
+def test_extra_operations_stay_out_of_the_named_sets() -> None:
+    extra = {op.name for op in sets.EXTRA}
+    assert extra == {"Invert", "FlipX", "FlipY", "Cutout", "Crop"}
+    assert not extra & set(sets.standard().names + sets.wide().names)
+
+
+CONTINUOUS = {"max_radians": sets.rotations, "max_pixels": sets.translations, "max_log": sets.scalings}
+
+
+@pytest.mark.parametrize("argument", CONTINUOUS)
+@pytest.mark.parametrize("most", [0.0, -1.0, math.inf, math.nan])
+def test_continuous_sets_refuse_ranges_that_are_none(argument: str, most: float) -> None:
+    with pytest.raises(ValueError, match=rf"{argument} must be positive and finite, got {most}"):
+        CONTINUOUS[argument](most)
+
+
+@pytest.mark.parametrize("argument", CONTINUOUS)
+def test_continuous_magnitudes_are_uniform_over_the_whole_range(argument: str) -> None:
+    draw = CONTINUOUS[argument](2.5).draw(50_000, generator=torch.Generator().manual_seed(0))
+    assert (draw.level == -1).all()
+    for column in draw.magnitude.view(50_000, -1).T:
+        assert kstest(column.numpy(), "uniform", (-2.5, 5.0)).pvalue > 0.01
+
+
+def test_both_axes_of_a_shift_are_drawn_apart() -> None:
+    x, y = sets.translations(8).draw(50_000, generator=torch.Generator().manual_seed(0)).magnitude.T
+    assert abs(torch.corrcoef(torch.stack([x, y]))[0, 1]) < 0.02
+
+
+@pytest.mark.parametrize("make", CONTINUOUS.values())
+def test_continuous_sets_cannot_be_listed(make) -> None:
+    with pytest.raises(ValueError, match="a continuous set cannot be listed"):
+        make(1.0).every()
+
+
+@pytest.mark.parametrize("make", MAKERS.values())
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        ({"n_levels": 1}, "n_levels must be at least 2, got 1"),
+        ({"min_level": -1}, "min_level must lie in 0 to 30, got -1"),
+        ({"n_levels": 10, "min_level": 10}, "min_level must lie in 0 to 9, got 10"),
+        ({"relative_to": 0}, "reference_size must be a positive number of pixels, got 0"),
+    ],
+)
+def test_named_sets_refuse_arguments_out_of_range(make, arguments: dict, message: str) -> None:
+    with pytest.raises(ValueError, match=message):
+        make(**arguments)
+
+
+def test_named_sets_are_values() -> None:
+    assert isinstance(sets.wide(), TransformSet)
+    assert sets.wide() == sets.wide()
+    assert sets.wide() != sets.standard()
+    assert hash(sets.wide()) == hash(sets.wide())
