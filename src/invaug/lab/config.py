@@ -99,7 +99,8 @@ PRESETS: dict[str, dict[str, Any]] = {
     "default": {},
     "paper": {
         "n_steps": 2, "dual_lr": 1e-3, "n_levels": 30, "scoring": "frozen", "joint": False, "optimizer": "sgd",
-        "lr": 0.1, "weight_decay": 5e-4, "batch_size": 128, "epochs": 200, "crop": 4, "flip": "yes", "cutout": 16, "clip": 5.0,
+        "lr": 0.1, "weight_decay": 5e-4, "batch_size": 128, "epochs": 200, "crop": 4, "flip": "yes", "cutout": 16,
+        "clip": 5.0,
     },
     "authors-code": {
         "n_steps": 1, "dual_lr": 1e-4, "n_levels": 30, "scoring": "train", "scoring_batch": 1_000_000, "joint": False,
