@@ -4,10 +4,10 @@ BIN := .venv/bin
 # torch's OpenMP threads spin; with tests side by side one thread each is faster
 TEST_ENV := OMP_NUM_THREADS=1
 
-.PHONY: train test exact bench clean
+.PHONY: train test exact bench loggers clean
 
 train: .venv/dev
-	$(BIN)/python examples/mnist.py
+	$(BIN)/invaug train
 
 test: .venv/dev
 	$(BIN)/ruff format --check .
@@ -21,6 +21,12 @@ exact: .venv/dev
 bench: .venv/peers
 	$(BIN)/python bench/ops.py
 	$(BIN)/python bench/step.py
+	$(BIN)/python bench/epoch.py
+
+# the logs of other services, which the default install leaves out
+loggers: .venv/dev
+	$(BIN)/pip install --quiet --no-compile -c constraints.txt -e '.[dev,wandb,mlflow]'
+	$(TEST_ENV) $(BIN)/pytest tests/test_lab_loggers.py
 
 .venv/bin/pip:
 	$(PYTHON) -m venv .venv

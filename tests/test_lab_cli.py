@@ -46,8 +46,8 @@ def test_default_job_ends_with_a_table_and_the_path_of_the_run(tmp_path: Path) -
     done = invaug("train", "--epochs", "1", "--per-class", "20", folder=tmp_path)
     assert done.returncode == 0, done.stderr
     assert "transformed" in done.stdout
-    assert done.stdout.strip().splitlines()[-1] == "run: runs/digits-constrained-0"
-    assert (tmp_path / "runs" / "digits-constrained-0" / "record.jsonl").exists()
+    assert done.stdout.strip().splitlines()[-1] == "run: runs/digits-constrained"
+    assert (tmp_path / "runs" / "digits-constrained" / "record.jsonl").exists()
 
 
 def test_closed_pipe_does_not_kill_training(data: Path, tmp_path: Path) -> None:

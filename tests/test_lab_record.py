@@ -140,6 +140,13 @@ def test_damage_in_the_middle_is_named_and_not_passed_over(line: bytes, tmp_path
         Record.resume(tmp_path, 3)
 
 
+def test_a_damaged_line_before_one_that_was_not_finished_is_named(tmp_path: Path) -> None:
+    path = written(tmp_path)
+    path.write_bytes(path.read_bytes() + b"{\n{")
+    with pytest.raises(UserError, match=r"record\.jsonl is damaged in line 4"):
+        record.read(tmp_path)
+
+
 def test_a_full_disk_leaves_the_record_as_it_was(tmp_path: Path) -> None:
     path = written(tmp_path)
     before = path.read_bytes()

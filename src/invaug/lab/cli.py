@@ -111,7 +111,7 @@ def _train_command() -> Callable[..., None]:
     fixed: list[tuple[str, Any, Any, Any]] = [
         ("data", str | None, typer.Argument(help="a dataset, a folder, an .npz [digits]", show_default=False), None),
         ("config", str | None, typer.Option("--config", help="a TOML file, or a shipped config (invaug ls)"), None),
-        ("out", Path | None, typer.Option("--out", help="folder of the run [runs/DATA-METHOD-SEED]"), None),
+        ("out", Path | None, typer.Option("--out", help="folder of the run [a new one in runs/]"), None),
         ("resume", bool, typer.Option("--resume", help="go on from the last checkpoint in --out"), False),
         ("compare", bool, typer.Option("--compare", help="also plain training and TrivialAugment, same budget"), False),
         ("quiet", bool, typer.Option("--quiet", help="print only where the run is"), False),

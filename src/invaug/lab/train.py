@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping
+from itertools import count
 from pathlib import Path
 from typing import Any
 
@@ -27,10 +28,12 @@ def run_all(
     given: Mapping[str, Any], out: Path | None, *, resume: bool, compare: bool, quiet: bool
 ) -> list[dict[str, Any]]:
     """Train what was asked for, and with `compare` the two baselines under the same budget; return their summaries."""
-    if resume and out is not None and (out / "config.toml").exists():
+    if resume and out is None:
+        raise UserError("nothing to resume: name the folder of the run with --out")
+    if resume and out and (out / "config.toml").exists():
         given = {**run.read_config(out)[0].model_dump(exclude_none=True), **given}
     config = decide(configs.build(given))
-    root = out or Path("runs") / f"{Path(config.data).stem}-{config.method}-{config.seed}"
+    root = out or free_folder(Path("runs") / f"{Path(config.data).stem}-{config.method}")
     wanted = dict.fromkeys([*COMPARED, config.method]) if compare else {config.method: None}
     folders = {method: root / method if compare else root for method in wanted}
     for folder in folders.values():
@@ -49,6 +52,12 @@ def run_all(
         for row in rows:
             console.print(f"run: {row['run']}", soft_wrap=True, highlight=False)
     return rows
+
+
+def free_folder(folder: Path) -> Path:
+    """Return the folder, or the first of folder-2, folder-3, … that is not there yet."""
+    names = (folder.with_name(f"{folder.name}-{n}") if n > 1 else folder for n in count(1))
+    return next(name for name in names if not name.exists())
 
 
 def decide(config: Config) -> Config:
