@@ -16,7 +16,7 @@ test: .venv/dev
 	$(TEST_ENV) $(BIN)/pytest -n 2 -m "not slow"
 
 exact: .venv/dev
-	$(TEST_ENV) $(BIN)/pytest -n 2 -m slow
+	$(TEST_ENV) $(BIN)/pytest -n 2 -m slow tests/test_exact.py
 
 bench: .venv/peers
 	$(BIN)/python bench/ops.py

@@ -36,9 +36,10 @@ def main() -> None:
     except PermissionError as error:
         _stop(f"no permission to use {error.filename}: choose another --out or --data-dir", 2)
     except Exception as error:
+        from invaug.lab.atomic import WriteError
         from invaug.lab.loop import RunError
 
-        if not isinstance(error, RunError):
+        if not isinstance(error, RunError | WriteError):
             raise
         _stop(str(error), 1)
 

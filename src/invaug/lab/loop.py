@@ -94,11 +94,14 @@ def prepare(config: Config, dataset: Dataset, fabric: Fabric) -> tuple[Training,
 def fit(
     config: Config, dataset: Dataset, folder: Path, fabric: Fabric, training: Training, finish: Finish,
     on_batch: Callable[[int, Row], None], on_epoch: Callable[[Row], None], meta: dict[str, Any],
+    warn: Callable[[str], None] = print,
 ) -> Training:  # fmt: skip
     """Train to the last epoch, from the last checkpoint if there is one; a record line and a checkpoint an epoch."""
     saved = checkpoint.load(folder / "checkpoints")
     if saved:
         training.restore(saved)
+        for message in saved.skipped:
+            warn(message)
     record = Record.resume(folder, training.epoch)
     while training.epoch < config.epochs and not _stale(config, training):
         row = one_epoch(config, dataset, training, fabric, on_batch)

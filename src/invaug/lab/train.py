@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from itertools import count
 from pathlib import Path
 from typing import Any
@@ -44,7 +45,7 @@ def run_all(
     )  # fmt: skip
     console = Screen()
     rows = [
-        train_one(decide_for(config, dataset, method), dataset, folder, console, quiet)
+        train_one(decide_for(config, dataset, method), dataset, folder, console, quiet=quiet, resume=resume)
         for method, folder in folders.items()
     ]
     if not quiet:
@@ -85,11 +86,14 @@ def check_folder(folder: Path, resume: bool) -> None:
     """Refuse a folder that holds another run, or nothing to resume."""
     if resume and not (folder / "config.toml").exists():
         raise UserError(f"nothing to resume in {folder}: no config.toml there; leave out --resume to start")
-    if not resume and folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
+    found = [] if not folder.exists() else list(folder.iterdir()) if folder.is_dir() else [folder]
+    if not resume and any(path.name != ".lock" for path in found):
         raise UserError(f"{folder} exists and is not empty: add --resume to go on, or choose another --out")
 
 
-def train_one(config: Config, dataset: datasets.Dataset, folder: Path, console: Screen, quiet: bool) -> dict[str, Any]:
+def train_one(
+    config: Config, dataset: datasets.Dataset, folder: Path, console: Screen, *, quiet: bool, resume: bool
+) -> dict[str, Any]:
     """Train one run in its folder; return its summary."""
     from lightning_fabric import Fabric  # two seconds, and only training needs it
 
@@ -100,24 +104,37 @@ def train_one(config: Config, dataset: datasets.Dataset, folder: Path, console: 
     methods.transform_set(config)
     folder.mkdir(parents=True, exist_ok=True)
     with RunLock(folder):
+        check_folder(folder, resume)  # again: another process may have used it since
         refuse_changes(folder, config)
         run.write_config(folder, config, dataset)
         done = len(read(folder))
         if not quiet:
             console.print(_headline(config, dataset), highlight=False, soft_wrap=True)
-        loggers = open_loggers(config.log, folder)
-        with Display(config.epochs, done, quiet=quiet, console=console) as display:
+        meta = {"versions": run.versions(), "method": config.method, "preset": config.preset}
+        with Display(config.epochs, done, quiet=quiet, console=console) as display, logging(config, folder) as log:
 
             def on_epoch(row: dict[str, Any]) -> None:
                 display.epoch(row)
-                for logger in loggers:
-                    logger.log(row, int(row["epoch"]))
+                log(row)
 
-            meta = {"versions": run.versions(), "method": config.method, "preset": config.preset}
             loop.fit(config, dataset, folder, fabric, training, finish, display.batch, on_epoch, meta)
+        return summary(config, dataset, folder, training)
+
+
+@contextmanager
+def logging(config: Config, folder: Path) -> Iterator[Callable[[Mapping[str, Any]], None]]:
+    """Yield what writes an epoch to every further log; close them whatever happens."""
+    loggers = open_loggers(config.log, folder, config.model_dump(mode="json", exclude_none=True))
+
+    def log(row: Mapping[str, Any]) -> None:
+        for logger in loggers:
+            logger.log(row, int(row["epoch"]))
+
+    try:
+        yield log
+    finally:
         for logger in loggers:
             logger.close()
-        return summary(config, dataset, folder, training)
 
 
 def refuse_changes(folder: Path, config: Config) -> None:
