@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import os
+import sys
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
+from functools import partial
 from itertools import count
 from pathlib import Path
 from typing import Any
@@ -117,7 +119,8 @@ def train_one(
                 display.epoch(row)
                 log(row)
 
-            loop.fit(config, dataset, folder, fabric, training, finish, display.batch, on_epoch, meta)
+            warn = partial(print, file=sys.stderr)
+            loop.fit(config, dataset, folder, fabric, training, finish, display.batch, on_epoch, meta, warn)
         return summary(config, dataset, folder, training)
 
 
