@@ -65,7 +65,7 @@ def tensor(images: list[Picture], like: Tensor) -> Tensor:
     """Return Pillow images as a batch, shaped as the batch they came from."""
     n_channels, height, width = like.shape[1:]
     rows = np.stack([np.asarray(image) for image in images]).reshape(-1, height, width, n_channels)
-    return torch.from_numpy(rows).permute(0, 3, 1, 2)
+    return torch.from_numpy(rows).permute(0, 3, 1, 2).contiguous()
 
 
 def by_pillow(names: list[str], images: Tensor, magnitudes: Tensor, places: Tensor) -> Tensor:

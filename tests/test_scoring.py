@@ -208,7 +208,7 @@ def test_scoring_in_train_mode_keeps_the_modes_and_draws_dropout():
 
 @pytest.mark.parametrize("scoring", ["frozen", "train"])
 def test_gradients_under_autocast_are_those_without_scoring(scoring):
-    """Autocast keeps the weights it has cast; cast without gradient, they would cut the training pass off."""
+    """Torch up to some version reuses weights autocast has cast without gradient, which cuts the training pass off."""
     model = Recorder(nn.Sequential(nn.Conv2d(1, 4, 3), nn.ReLU(), nn.Flatten(), nn.Linear(64, 3)))
     targets = make_targets(N)
     with torch.autocast("cpu", dtype=torch.bfloat16):
@@ -224,6 +224,17 @@ def test_gradients_under_autocast_are_those_without_scoring(scoring):
     for mine, expected in zip(model.parameters(), twin.parameters(), strict=True):
         assert mine.grad.abs().sum() > 0
         assert torch.equal(mine.grad, expected.grad)
+
+
+@pytest.mark.parametrize("scoring", ["frozen", "train"])
+def test_autocast_forgets_its_weights_between_scoring_and_training(scoring, monkeypatch):
+    """Torch 2.13 keeps gradients without this, so the test above cannot tell; the versions we allow are older too."""
+    events = []
+    model = nn.Sequential(nn.Flatten(), nn.Linear(36, 3))
+    model.register_forward_hook(lambda *_: events.append("train" if torch.is_grad_enabled() else "score"))
+    monkeypatch.setattr(torch, "clear_autocast_cache", lambda: events.append("forget"))
+    evaluate(problem_of(1, scoring=scoring), model)
+    assert events == ["forget", "score", "forget", "train"]
 
 
 def test_proposals_are_scored_under_the_autocast_of_training():

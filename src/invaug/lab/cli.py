@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import inspect
 import json
+import os
 import sys
 from collections.abc import Callable
 from pathlib import Path
@@ -27,21 +28,36 @@ RunPath = Annotated[Path, typer.Argument(help="folder of a run")]
 def main() -> None:
     """Run the command; the user's mistakes become one line and exit code 2, a failed run one line and 1."""
     try:
-        app()
+        code = app(prog_name="invaug", standalone_mode=False)
+        sys.stdout.flush()
     except UserError as error:
         _stop(str(error), 2)
-    except BrokenPipeError:
-        sys.stderr.close()  # whoever read our output has left; that is not an error
+    except BrokenPipeError:  # whoever read our output has left; that is not an error
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # or Python complains when it flushes at the end
         raise SystemExit(0) from None
     except PermissionError as error:
-        _stop(f"no permission to use {error.filename}: choose another --out or --data-dir", 2)
+        _stop(f"no permission to use {error.filename or error}: choose another --out or --data-dir", 2)
+    except OSError as error:
+        where = f" {error.filename}" if error.filename else ""
+        _stop(f"cannot use{where}: {error.strerror}" if error.strerror else str(error), 1)
     except Exception as error:
-        from invaug.lab.atomic import WriteError
-        from invaug.lab.loop import RunError
+        _stop_for(error)
+    raise SystemExit(code if isinstance(code, int) else 0)
 
-        if not isinstance(error, RunError | WriteError):
-            raise
-        _stop(str(error), 1)
+
+def _stop_for(error: Exception) -> None:
+    """Stop as the parser or the run asks, by the names of their errors: importing them would cost every --help."""
+    kind = type(error).__name__
+    if kind == "NoArgsIsHelpError":
+        print(error)
+        raise SystemExit(2) from None
+    if kind == "Abort":
+        raise SystemExit(130) from None
+    if hasattr(error, "format_message"):  # a wrong flag, a missing argument
+        _stop(f"{error.format_message()} (invaug --help)", 2)
+    if kind != "RunError":
+        raise error
+    _stop(str(error), 1)
 
 
 def _stop(message: str, code: int) -> None:
@@ -205,8 +221,9 @@ def ls(as_json: Json = False) -> None:
         return
     for title, entries in names.items():
         print(f"{title}:")
+        width = max(map(len, entries), default=0)
         for name, summary in entries.items():
-            print(f"  {name:24} {summary}".rstrip())
+            print(f"  {name:{width}}  {summary}".rstrip())
 
 
 @app.command()

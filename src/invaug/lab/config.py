@@ -120,11 +120,17 @@ def build(given: Mapping[str, Any]) -> Config:
     if preset not in PRESETS:
         raise UserError(f"unknown preset {preset}, {nearest(str(preset), PRESETS)}")
     try:
-        config = Config(**{**PRESETS[preset], **given})
+        config = Config(**{**PRESETS[preset], **_gamma_of_views(given), **given})
     except ValidationError as error:
         raise UserError(_first_line(error)) from None
     _check_together(config)
     return config
+
+
+def _gamma_of_views(given: Mapping[str, Any]) -> dict[str, Any]:
+    """Return where gamma starts in the authors' code: at 1 with several views, else at 0."""
+    several = given.get("preset") == "authors-code" and given.get("n_views", 1) != 1
+    return {"gamma_init": 1.0} if several else {}
 
 
 def _first_line(error: ValidationError) -> str:
@@ -133,7 +139,7 @@ def _first_line(error: ValidationError) -> str:
     if first["type"] == "literal_error" and isinstance(value, str):
         choices = [part.strip("'") for part in first["ctx"]["expected"].replace(" or ", ", ").split(", ")]
         return f"unknown {key} {value}, {nearest(value, choices)}"
-    return f"{key} {rule[0].lower()}{rule[1:].removeprefix('nput ').replace('nput ', '')}, got {value!r}"
+    return f"{key} {rule.removeprefix('Input ')}, got {value!r}"
 
 
 def _check_together(config: Config) -> None:
@@ -141,6 +147,8 @@ def _check_together(config: Config) -> None:
         raise UserError(f"epsilon must be positive, got {config.epsilon} (0 makes a pure penalty, inf switches it off)")
     if config.fraction < 1 and config.per_class is not None:
         raise UserError(f"give fraction or per_class, not both: got {config.fraction} and {config.per_class}")
+    if config.method == "penalty" and not config.gamma_init:
+        raise UserError("method penalty needs the weight of the transformed loss: --gamma-init, for example 1")
     if config.method == "deepaa" and config.policy is None:
         raise UserError("method deepaa needs a policy file: --policy FILE.npz")
     if config.early_stop and not config.val_fraction:
@@ -151,11 +159,11 @@ def read(path: str | Path) -> dict[str, Any]:
     """Return the keys of a TOML file, or of a shipped config by name."""
     shipped = CONFIGS / f"{path}.toml"
     file = shipped if shipped.exists() else Path(path)
-    if not file.exists():
+    if not file.is_file():
         raise UserError(f"no config {path}: not a file, and not a shipped one; {nearest(str(path), shipped_names())}")
     try:
         return tomllib.loads(file.read_text(encoding="utf-8"))
-    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+    except (tomllib.TOMLDecodeError, UnicodeDecodeError, RecursionError) as error:
         raise UserError(f"{file} is not TOML: {error}") from None
 
 

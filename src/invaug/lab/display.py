@@ -17,13 +17,10 @@ from rich.table import Table
 class Screen(Console):
     """A console that goes quiet when whoever read it has left: `| head` must not end a training."""
 
-    def print(self, *objects: Any, **options: Any) -> None:
-        """Print, or from now on nowhere."""
-        try:
-            super().print(*objects, **options)
-            sys.stdout.flush()
-        except BrokenPipeError:
-            os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+    def on_broken_pipe(self) -> None:
+        """Write to nowhere from now on; rich would exit."""
+        self.quiet = True
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
 class Display:
@@ -85,7 +82,7 @@ def one_line(row: Mapping[str, Any]) -> str:
         values = row.get(key)
         if values is None or values == []:
             continue
-        numbers = values if isinstance(values, list) else [values]
+        numbers = [v for v in (values if isinstance(values, list) else [values]) if v is not None]
         parts.append(f"{name} " + " ".join(format(number, form) for number in numbers))
     return "  ".join(parts)
 

@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable
 from difflib import get_close_matches
 
+MANY = 25  # more names than one line should list
+
 
 class UserError(ValueError):
     """The input is wrong; the message names the value and the way out."""
@@ -14,4 +16,6 @@ def nearest(name: str, names: Iterable[str]) -> str:
     """Return a hint for an unknown name: the nearest known ones, or all of them."""
     known = sorted(names)
     near = get_close_matches(name, known, 3, 0.5)
-    return f"did you mean {' or '.join(near)}?" if near else f"choose one of {', '.join(known)}"
+    if near:
+        return f"did you mean {' or '.join(near)}?"
+    return f"choose one of {', '.join(known)}" if len(known) <= MANY else "see invaug ls"

@@ -13,6 +13,7 @@ from invaug import Draw, TransformSet
 from invaug.lab.batches import Batch, batches
 from invaug.lab.datasets import Split
 from invaug.lab.finish import Finish
+from invaug.scoring import frozen
 
 BATCH = 256
 N_BINS = 15  # of the calibration error
@@ -26,10 +27,16 @@ def clean(network: nn.Module, finish: Finish, split: Split, workers: int = 0) ->
 
 
 @torch.no_grad()
-def predict_split(network: nn.Module, finish: Finish, split: Split, workers: int = 0) -> tuple[Tensor, Tensor, Tensor]:
+def predict_split(
+    network: nn.Module, finish: Finish, split: Split, workers: int = 0, progress: Progress | None = None
+) -> tuple[Tensor, Tensor, Tensor]:
     """Return the loss, the class scores and the target of every image of a split, on the CPU."""
-    found = [_losses(network, finish.plain(batch.images), batch.targets) for batch in _stream(network, split, workers)]
-    losses, scores, targets = (torch.cat(column).cpu() for column in zip(*found, strict=True))
+    found = []
+    for i, batch in enumerate(_stream(network, split, workers)):
+        found.append([t.cpu() for t in _losses(network, finish.plain(batch.images), batch.targets)])
+        if progress:
+            progress(min((i + 1) * BATCH, len(split.targets)), len(split.targets))
+    losses, scores, targets = (torch.cat(column) for column in zip(*found, strict=True))
     return losses, scores, targets
 
 
@@ -39,10 +46,8 @@ def _stream(network: nn.Module, split: Split, workers: int) -> Iterator[Batch]:
 
 
 def _losses(network: nn.Module, inputs: Tensor, targets: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-    training = network.training
-    network.eval()
-    scores = network(inputs).float()
-    network.train(training)
+    with frozen(network) as scored:  # every module back in its own mode, whatever happens
+        scores = scored(inputs).float()
     return F.cross_entropy(scores, targets, reduction="none"), scores, targets
 
 
@@ -117,7 +122,7 @@ def whole(
     n_draws: int = 16, n_images: int = 256, workers: int = 0, progress: Callable[[str, int, int], None] | None = None,
 ) -> dict[str, Any]:  # fmt: skip
     """Return everything `invaug evaluate` says of a model."""
-    losses, scores, targets = predict_split(network, finish, split, workers)
+    losses, scores, targets = predict_split(network, finish, split, workers, _named(progress, "clean"))
     accuracy = float((scores.argmax(1) == targets).float().mean())
     report: dict[str, Any] = {
         "images": len(targets),

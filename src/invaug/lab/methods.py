@@ -80,7 +80,12 @@ def transform_set(config: Config) -> TransformSet:
 
 
 def epsilon(config: Config, n_classes: int) -> float:
-    """Return the given epsilon, or about a third of the loss of a guess: 0.8 for ten classes, as in the paper."""
+    """Return the given epsilon, or about a third of the loss of a guess: 0.8 for ten classes, as in the paper.
+
+    Methods with a fixed gamma have no level to keep.
+    """
+    if not METHODS[config.method].settings.get("dual_lr", 1.0):
+        return 0.0
     return round(0.35 * math.log(n_classes), 2) if config.epsilon is None else config.epsilon
 
 
@@ -99,7 +104,7 @@ def problem(config: Config, dataset: Dataset, finish: Finish) -> InvarianceConst
     spec = METHODS[config.method]
     constraints = []
     if spec.constrains:
-        level = epsilon(config, len(dataset.classes)) if spec.settings.get("dual_lr", 1.0) else 0.0
+        level = epsilon(config, len(dataset.classes))
         constraints.append(Constraint(transform_set(config), level, spec.sampler))
     settings = {name: getattr(config, name) for name in ("n_steps", "dual_lr", "gamma_init")} | spec.settings
     return InvarianceConstrained(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import platform
+from collections.abc import Mapping
 from dataclasses import dataclass
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
@@ -36,6 +37,16 @@ class DataFacts:
         """Return the facts of a dataset."""
         return cls(dataset.name, dataset.classes, dataset.mean, dataset.std, dataset.image_shape)
 
+    @classmethod
+    def read(cls, table: Mapping[str, Any]) -> DataFacts:
+        """Return the facts a config.toml holds; ValueError, TypeError or AttributeError if it is not one of ours."""
+        known: dict[str, Any] = {k: tuple(v) if isinstance(v, list) else v for k, v in table.items() if k != "images"}
+        facts = cls(**known)
+        channels, _, _ = map(int, facts.image_shape)
+        if not len(facts.mean) == len(facts.std) == channels or not all(isinstance(c, str) for c in facts.classes):
+            raise ValueError("mean, std and image_shape disagree")
+        return facts
+
 
 def write_config(folder: Path, config: Config, dataset: Dataset) -> None:
     """Write config.toml: every setting, the versions that ran it, what the data is."""
@@ -55,14 +66,9 @@ def read_config(folder: Path) -> tuple[Config, DataFacts]:
         raise UserError(f"{folder} is not a run: it has no config.toml")
     content = configs.read(folder / "config.toml")
     content.pop("versions", None)
-    facts: dict[str, Any] = content.pop("dataset", {})
-    facts.pop("images", None)
     try:
-        fields: dict[str, Any] = {
-            key: tuple(value) if isinstance(value, list) else value for key, value in facts.items()
-        }
-        known = DataFacts(**fields)
-    except TypeError:
+        known = DataFacts.read(content.pop("dataset", {}))
+    except (TypeError, ValueError, AttributeError):
         raise UserError(
             f"{folder / 'config.toml'} has no complete [dataset] table: was it written by invaug?"
         ) from None
@@ -102,6 +108,10 @@ def load(folder: str | Path, device: str = "cpu") -> Predictor:
     if saved is None:
         raise UserError(f"{folder} has no checkpoint yet: train it first, or add --resume to go on")
     network = models.build(config.model, len(facts.classes), facts.image_shape)
-    network.load_state_dict(saved.state["ema"] or saved.state["model"])
+    try:
+        network.load_state_dict(saved.state["ema"] or saved.state["model"])
+    except (KeyError, RuntimeError, TypeError):
+        reason = f"does not fit the model {config.model} with {len(facts.classes)} classes: was config.toml changed?"
+        raise UserError(f"the checkpoint of {folder} {reason}") from None
     finish = Finish(facts.mean, facts.std, Randomness(0, False, 0, False))
     return Predictor(network, finish, facts.classes).to(torch.device(device)).eval()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 import torch
@@ -42,16 +43,21 @@ class Tally:
         return {
             "train_loss": float(self.loss / max(self.n_images, 1)),
             "train_accuracy": float(self.correct / max(self.n_images, 1)),
-            "slack": slack.tolist(),
-            "constraint_loss": [s + e for s, e in zip(slack.tolist(), epsilons, strict=True)],
+            "slack": [finite(s) for s in slack.tolist()],
+            "constraint_loss": [finite(s + e) for s, e in zip(slack.tolist(), epsilons, strict=True)],
             "gamma": self.problem.gamma.tolist(),
-            "acceptance": (self.acceptance / max(self.n_batches, 1)).tolist(),
+            "acceptance": [finite(share) for share in (self.acceptance / max(self.n_batches, 1)).tolist()],
             "entropy": [entropy(counts) for counts in self.counts],
             "kept": [
                 dict(zip(c.transforms.names, counts.tolist(), strict=True))
                 for c, counts in zip(self.problem.constraints, self.counts, strict=True)
             ],
         }
+
+
+def finite(number: float | None) -> float | None:
+    """Return the number, or None for what JSON cannot say: no slack without a bound, no acceptance without a chain."""
+    return number if number is not None and math.isfinite(number) else None
 
 
 def shape_of(transforms: TransformSet) -> tuple[int, int]:

@@ -13,7 +13,7 @@ from typing import Any
 
 import torch
 
-from invaug.lab import checkpoint, datasets, loop, methods, run
+from invaug.lab import checkpoint, datasets, loop, methods, models, run
 from invaug.lab import config as configs
 from invaug.lab.config import Config
 from invaug.lab.display import Display, Screen, summary_table
@@ -23,6 +23,7 @@ from invaug.lab.finish import Finish, Randomness
 from invaug.lab.lock import RunLock
 from invaug.lab.loggers import open_loggers
 from invaug.lab.record import read
+from invaug.lab.tally import finite
 
 COMPARED = ("none", "trivial")
 
@@ -33,8 +34,9 @@ def run_all(
     """Train what was asked for, and with `compare` the two baselines under the same budget; return their summaries."""
     if resume and out is None:
         raise UserError("nothing to resume: name the folder of the run with --out")
-    if resume and out and (out / "config.toml").exists():
-        given = {**run.read_config(out)[0].model_dump(exclude_none=True), **given}
+    stored = out / str(given.get("method", "constrained")) if out and compare else out
+    if resume and stored and (stored / "config.toml").exists():
+        given = {**run.read_config(stored)[0].model_dump(exclude_none=True), **given}
     config = decide(configs.build(given))
     root = out or free_folder(Path("runs") / f"{Path(config.data).stem}-{config.method}")
     wanted = dict.fromkeys([*COMPARED, config.method]) if compare else {config.method: None}
@@ -46,8 +48,13 @@ def run_all(
         val_fraction=config.val_fraction, image_size=config.image_size, seed=config.seed,
     )  # fmt: skip
     console = Screen()
+    plans = {method: decide_for(config, dataset, method) for method in folders}
+    for plan in plans.values():  # an unknown model or operation must show before anything is written
+        models.build(plan.model, len(dataset.classes), dataset.image_shape)
+        methods.problem(plan, dataset, Finish(dataset.mean, dataset.std, Randomness(0, False, 0, False)))
+        methods.transform_set(plan)
     rows = [
-        train_one(decide_for(config, dataset, method), dataset, folder, console, quiet=quiet, resume=resume)
+        train_one(plans[method], dataset, folder, console, quiet=quiet, resume=resume)
         for method, folder in folders.items()
     ]
     if not quiet:
@@ -80,7 +87,7 @@ def decide_for(config: Config, dataset: datasets.Dataset, method: str) -> Config
     if config.model == "auto":
         changes["model"] = "cnn-small" if dataset.image_shape[0] == 1 else "resnet-8"
     if methods.METHODS[method].constrains:
-        changes["epsilon"] = methods.epsilon(config, len(dataset.classes))
+        changes["epsilon"] = methods.epsilon(config.model_copy(update=changes), len(dataset.classes))
     return config.model_copy(update=changes)
 
 
@@ -102,8 +109,7 @@ def train_one(
     os.environ.setdefault("OMP_NUM_THREADS", str(torch.get_num_threads()))
     fabric = Fabric(accelerator=config.device, devices=config.devices, precision=config.precision)
     fabric.launch()
-    training, finish = loop.prepare(config, dataset, fabric)  # first, so that a wrong name leaves no folder behind
-    methods.transform_set(config)
+    training, finish = loop.prepare(config, dataset, fabric)
     folder.mkdir(parents=True, exist_ok=True)
     with RunLock(folder):
         check_folder(folder, resume)  # again: another process may have used it since
@@ -168,10 +174,15 @@ def summary(config: Config, dataset: datasets.Dataset, folder: Path, training: l
         "preset": config.preset, "epochs": len(rows),
         "test_accuracy": last["test_accuracy"], "test_loss": last["test_loss"],
         "transformed_accuracy": changed["uniform"]["accuracy"], "transformed_loss": changed["uniform"]["loss"],
-        "gamma": last["gamma"], "slack": last["slack"], "epsilon": config.epsilon,
-        "feasible": all(slack <= 0 for slack in last["slack"]) if last["slack"] else None,
+        "gamma": last["gamma"], "slack": last["slack"], "epsilon": finite(config.epsilon),
+        "feasible": feasible(last["slack"]) if config.epsilon else None,
         "seconds": sum(row["seconds"] for row in rows),
     }  # fmt: skip
+
+
+def feasible(slacks: list[float | None]) -> bool | None:
+    """Return whether every constraint held in the last epoch; None where there is none. No slack means no bound."""
+    return all(slack is None or slack <= 0 for slack in slacks) if slacks else None
 
 
 def _headline(config: Config, dataset: datasets.Dataset) -> str:
@@ -182,7 +193,7 @@ def _headline(config: Config, dataset: datasets.Dataset) -> str:
 
 
 def _in_words(row: Mapping[str, Any]) -> dict[str, str]:
-    loss = [slack + row["epsilon"] for slack in row["slack"]] if row["slack"] else []
+    loss = [slack + row["epsilon"] for slack in row["slack"] if slack is not None and row["feasible"] is not None]
     held = {True: "feasible", False: "violated", None: "-"}[row["feasible"]]
     numbers = " ".join(f"{value:.2f} vs {row['epsilon']:g}" for value in loss)
     return {
