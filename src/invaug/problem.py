@@ -6,6 +6,7 @@ import math
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass
+from numbers import Real
 from typing import Any, Literal, NamedTuple
 
 import numpy as np
@@ -31,7 +32,7 @@ class Constraint:
     def __post_init__(self) -> None:
         if not isinstance(self.transforms, TransformSet):
             raise TypeError(f"transforms must be a TransformSet, got {type(self.transforms).__name__}")
-        if isinstance(self.epsilon, bool) or not isinstance(self.epsilon, int | float):
+        if isinstance(self.epsilon, bool) or not isinstance(self.epsilon, Real):
             raise TypeError(f"epsilon must be a number, got {self.epsilon!r}")
         if not self.epsilon >= 0:
             ways = "0 makes a pure penalty, inf switches the constraint off"
@@ -219,8 +220,9 @@ def own_randomness(generator: torch.Generator, device: torch.device) -> Iterator
     with torch.random.fork_rng(devices, device_type=kind):
         torch.default_generator.manual_seed(seed)  # torch.manual_seed would seed devices that are not put back
         for forked in devices:
-            with torch.device(forked):
-                getattr(torch, kind).manual_seed(seed)
+            library = getattr(torch, kind)
+            with library.device(forked) if hasattr(library, "device") else nullcontext():  # mps has one and no choice
+                library.manual_seed(seed)
         yield
 
 
@@ -256,6 +258,9 @@ def _check_problem(constraints: tuple[Constraint, ...], n_steps: int, n_views: i
     for constraint in constraints:
         if not isinstance(constraint, Constraint):
             raise TypeError(f"constraints must be invaug.Constraint, got {type(constraint).__name__}")
+    for name, value in (("n_steps", n_steps), ("n_views", n_views), ("scoring_batch", scoring_batch or 1)):
+        if not isinstance(value, int):
+            raise TypeError(f"{name} must be a whole number, got {value!r}")
     if n_steps < 0:
         raise ValueError(f"n_steps must not be negative, got {n_steps} (0 samples uniformly)")
     if n_views < 1:
