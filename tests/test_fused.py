@@ -40,16 +40,14 @@ def two_threads():
 @pytest.fixture
 def thread_counts(monkeypatch: pytest.MonkeyPatch) -> list[int]:
     """Return a list that fills with the number of threads of each call that shares the work."""
-    from invaug import _loops
-
     counts: list[int] = []
-    share = _loops.some_threads
+    share = fused.share_out
 
-    def note(n_threads: int, *arrays) -> None:
+    def note(function, n_threads: int, arrays) -> None:
         counts.append(n_threads)
-        share(n_threads, *arrays)
+        share(function, n_threads, arrays)
 
-    monkeypatch.setattr(_loops, "some_threads", note)
+    monkeypatch.setattr(fused, "share_out", note)
     return counts
 
 
@@ -77,12 +75,6 @@ def test_small_batches_stay_on_one_thread(large, draw, two_threads, thread_count
     assert thread_counts == []
 
 
-def test_threads_of_numba_are_left_as_they_were(large, draw, two_threads) -> None:
-    before = numba.get_num_threads()
-    EVERY.apply(large, draw)
-    assert numba.get_num_threads() == before
-
-
 def test_calls_from_several_python_threads_do_not_disturb_each_other(large, two_threads, thread_counts) -> None:
     draws = [EVERY.draw(N_LARGE, generator=torch.Generator().manual_seed(seed)) for seed in range(24)]
     expected = [EVERY.apply(large, draw) for draw in draws]
@@ -92,17 +84,16 @@ def test_calls_from_several_python_threads_do_not_disturb_each_other(large, two_
     assert len(thread_counts) > len(draws)
 
 
-def test_error_in_the_loops_does_not_keep_the_lock(large, draw, two_threads, monkeypatch, torch_path) -> None:
+def test_error_in_the_loops_reaches_the_caller(large, draw, two_threads, monkeypatch, torch_path) -> None:
     from invaug import _loops
 
     def fail(*_) -> None:
         raise MemoryError("no room")
 
     with monkeypatch.context() as patched:
-        patched.setattr(_loops, "some_threads", fail)
+        patched.setattr(_loops, "transform_all", fail)
         with pytest.raises(MemoryError, match="no room"):
             EVERY.apply(large, draw)
-    assert not fused._lock.locked()
     assert torch.equal(EVERY.apply(large, draw), torch_path(EVERY, large, draw))
 
 

@@ -107,11 +107,10 @@ def only(*names: str) -> dict[str, Any]:
     return {"policy_probs": wanted / wanted.sum(axis=1, keepdims=True)}
 
 
-@pytest.fixture(params=["trivial", "identity-mix", "randaugment", "cifar10", "svhn", "imagenet", "deepaa"])
+@pytest.fixture(params=["trivial", "randaugment", "cifar10", "svhn", "imagenet", "deepaa"])
 def policy(request: pytest.FixtureRequest, make_file: MakeFile) -> Policy:
     makers: dict[str, Callable[[], Policy]] = {
         "trivial": lambda: policies.trivial(sets.wide()),
-        "identity-mix": lambda: policies.identity_mix(sets.standard(identity=False, min_level=1)),
         "randaugment": lambda: policies.randaugment(3, 21),
         "deepaa": lambda: deepaa(make_file()),
     }
@@ -209,52 +208,6 @@ def test_trivial_is_one_draw_of_the_set(photographs: Tensor) -> None:
     assert torch.equal(draw.op, of_set.op)
     assert torch.equal(draw.magnitude, of_set.magnitude)
     assert torch.equal(policy.apply(photographs, (draw,)), wide.apply(photographs, of_set))
-
-
-@pytest.mark.parametrize("probability", [0.0, 0.3, 0.5, 1.0])
-@pytest.mark.parametrize("identity", [True, False])
-def test_identity_mix_leaves_that_share_of_the_images_as_they_are(probability: float, identity: bool) -> None:
-    transforms = sets.wide(identity=identity)
-    policy = policies.identity_mix(transforms, probability)
-    (draw,) = policy.draw(20_000, generator=seeded(0))
-    each = (1 - probability) / len(transforms.ops)
-    expected = dict.fromkeys(transforms.names, each)
-    expected["Identity"] = expected.get("Identity", 0.0) + probability
-    assert_frequencies(Counter(names_of(policy, draw)), expected)
-
-
-def test_identity_mix_treats_the_others_as_the_set_does(photographs: Tensor) -> None:
-    transforms = sets.wide(identity=False)
-    policy = policies.identity_mix(transforms)
-    (draw,) = policy.draw(64, generator=seeded(3))
-    alone = transforms.draw(64, generator=seeded(3))
-    stays = torch.tensor([name == "Identity" for name in names_of(policy, draw)])
-    assert 0 < stays.sum() < 64
-    expected = torch.where(stays.view(-1, 1, 1, 1), photographs, transforms.apply(photographs, alone))
-    assert torch.equal(policy.apply(photographs, (draw,)), expected)
-
-
-@pytest.mark.parametrize("transforms", [sets.rotations(math.pi), sets.translations(7.0)], ids=["one", "two"])
-def test_identity_mix_takes_continuous_sets(transforms: Any, photographs: Tensor) -> None:
-    policy = policies.identity_mix(transforms)
-    images = photographs.double() / 255
-    (draw,) = policy.draw(64, generator=seeded(0))
-    stays = draw.op == policy.transforms.names.index("Identity")
-    changed = policy.apply(images, (draw,))
-    assert torch.equal(changed[stays], images[stays])
-    assert not torch.equal(changed[~stays], images[~stays])
-
-
-def test_identity_mix_refuses_what_is_no_probability() -> None:
-    with pytest.raises(UserError, match=r"^probability must lie in 0 to 1, got 1\.5$"):
-        policies.identity_mix(sets.wide(), 1.5)
-
-
-# RandAugment and AutoAugment beside Pillow, every value worked out here again
-
-
-def shifted(image: Picture, *six: float, fill: int = 0) -> Picture:
-    return image.transform(image.size, Image.Transform.AFFINE, six, fillcolor=fill)
 
 
 SIGNED = {"Rotate", "ShearX", "ShearY", "TranslateX", "TranslateY"}

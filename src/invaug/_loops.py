@@ -3,12 +3,10 @@
 from __future__ import annotations
 
 import math
-from functools import partial
 from typing import Any
 
-import numba
 import numpy as np
-from numba import njit, prange
+from numba import njit
 
 from invaug.fused import (
     AUTO_CONTRAST,
@@ -18,6 +16,7 @@ from invaug.fused import (
     CROP,
     CUTOUT,
     EQUALIZE,
+    FAR,
     FLIP_X,
     FLIP_Y,
     IDENTITY,
@@ -35,9 +34,9 @@ from invaug.fused import (
 Array = np.ndarray[Any, Any]
 
 
-def compiled(function: Any, parallel: bool = False) -> Any:
+def compiled(function: Any) -> Any:
     """Compile without the interpreter lock, and keep the result on disk where the disk allows it."""
-    options: dict[str, Any] = {"nogil": True, "error_model": "numpy", "parallel": parallel}
+    options: dict[str, Any] = {"nogil": True, "error_model": "numpy"}
     try:
         return njit(function, cache=True, **options)
     except RuntimeError:  # no place to write a cache
@@ -74,7 +73,8 @@ def affine(source: Array, target: Array, a: float, b: float, c: float, d: float,
     start_y = math.floor((f + d * 0.5 + e * 0.5) * 65536.0 + 0.5)
     row_x, row_y = math.floor(b * 65536.0 + 0.5), math.floor(e * 65536.0 + 0.5)
     flat = source.reshape(n_channels, height * width)
-    pixels = np.empty(width, np.uint32)  # unsigned: a signed index may count from the end, and checking costs time
+    # indices are unsigned: a signed one may count from the end, and asking keeps the loops from being vectorised
+    pixels = np.empty(width, np.uint32)
     for y in range(height):
         x_fixed, y_fixed = start_x + y * row_x, start_y + y * row_y
         # the source of a row is a line, so the part of it inside the image is one run
@@ -90,18 +90,26 @@ def affine(source: Array, target: Array, a: float, b: float, c: float, d: float,
                 source_x = (near_x + np.int32(i) * np.int32(step_x)) >> np.int32(16)
                 source_y = (near_y + np.int32(i) * np.int32(step_y)) >> np.int32(16)
                 pixels[first + i] = source_y * np.int32(width) + source_x
+        left, n_inside = np.uint64(first), np.uint64(last - first)
         for channel in range(n_channels):
             row, plane = target[channel, y], flat[channel]
-            for x in range(first):
+            for x in range(left):
                 row[x] = 0
             if straight:
-                for x in range(first, last):
-                    row[x] = plane[offset + x]
+                start = np.uint64(offset + first)
+                for i in range(n_inside):
+                    row[left + i] = plane[start + i]
             else:
-                for x in range(first, last):
-                    row[x] = plane[pixels[x]]
-            for x in range(last, width):
+                for i in range(n_inside):
+                    row[left + i] = plane[pixels[left + i]]
+            for x in range(np.uint64(last), np.uint64(width)):
                 row[x] = 0
+
+
+@compiled
+def within(magnitude: float) -> float:
+    """Return the magnitude within what fixed point can hold; beyond it everything is outside the image anyway."""
+    return min(max(magnitude, -FAR), FAR)
 
 
 @compiled
@@ -295,13 +303,13 @@ def transform(source: Array, target: Array, code: int, magnitude: float, place: 
     elif code == SHARPNESS:
         sharpness(source, target, factor)
     elif code == SHEAR_X:
-        affine(source, target, 1.0, magnitude, 0.0, 0.0, 1.0, 0.0)
+        affine(source, target, 1.0, within(magnitude), 0.0, 0.0, 1.0, 0.0)
     elif code == SHEAR_Y:
-        affine(source, target, 1.0, 0.0, 0.0, magnitude, 1.0, 0.0)
+        affine(source, target, 1.0, 0.0, 0.0, within(magnitude), 1.0, 0.0)
     elif code == TRANSLATE_X:
-        affine(source, target, 1.0, 0.0, math.floor(magnitude + 0.5), 0.0, 1.0, 0.0)
+        affine(source, target, 1.0, 0.0, math.floor(within(magnitude) + 0.5), 0.0, 1.0, 0.0)
     elif code == TRANSLATE_Y:
-        affine(source, target, 1.0, 0.0, 0.0, 0.0, 1.0, math.floor(magnitude + 0.5))
+        affine(source, target, 1.0, 0.0, 0.0, 0.0, 1.0, math.floor(within(magnitude) + 0.5))
     elif code == INVERT:
         for v in range(256):
             table[v] = 255 - v
@@ -317,24 +325,7 @@ def transform(source: Array, target: Array, code: int, magnitude: float, place: 
 
 
 @compiled
-def one_thread(sources: Array, targets: Array, codes: Array, magnitudes: Array, places: Array) -> None:
+def transform_all(sources: Array, targets: Array, codes: Array, magnitudes: Array, places: Array) -> None:
     """Fill targets with every image under the operation its code names."""
     for i in range(len(sources)):
         transform(sources[i], targets[i], codes[i], magnitudes[i], places[i])
-
-
-@partial(compiled, parallel=True)
-def all_threads(sources: Array, targets: Array, codes: Array, magnitudes: Array, places: Array) -> None:
-    """Do the same on all of numba's threads."""
-    for i in prange(len(sources)):
-        transform(sources[i], targets[i], codes[i], magnitudes[i], places[i])
-
-
-def some_threads(n_threads: int, *arrays: Array) -> None:
-    """Do the same on this many threads, or as many as numba has."""
-    before = numba.get_num_threads()
-    numba.set_num_threads(min(n_threads, numba.config.NUMBA_NUM_THREADS))
-    try:
-        all_threads(*arrays)
-    finally:
-        numba.set_num_threads(before)

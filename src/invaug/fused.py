@@ -7,9 +7,12 @@ for, on as many threads as torch uses. The torch kernels remain for GPUs, and as
 from __future__ import annotations
 
 import os
-import threading
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from functools import cache
 from importlib.util import find_spec
+from itertools import pairwise
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -19,10 +22,8 @@ from torch import Tensor
     SHEAR_X, SHEAR_Y, TRANSLATE_X, TRANSLATE_Y, INVERT, FLIP_X, FLIP_Y, CROP, CUTOUT,
 ) = range(19)  # fmt: skip
 
-BYTES_PER_THREAD = 64 * 1024  # below this a second thread costs more than it brings
-
-_process = os.getpid()
-_lock = threading.Lock()
+BYTES_PER_THREAD = 512 * 1024  # below this a second thread costs more than it brings
+FAR = 1e6  # pixels, or rows per column: everything is out of the picture there
 
 
 @cache
@@ -43,16 +44,24 @@ def apply(images: Tensor, codes: Tensor, magnitudes: Tensor, places: Tensor) -> 
     target = torch.empty_like(images, memory_format=torch.contiguous_format)
     arrays = [t.contiguous().numpy() for t in (images, target, codes, magnitudes, places)]
     n_threads = min(torch.get_num_threads(), len(images), images.numel() // BYTES_PER_THREAD)
-    if n_threads > 1 and _may_share_threads() and _lock.acquire(blocking=False):
-        try:
-            _loops.some_threads(n_threads, *arrays)
-        finally:
-            _lock.release()
+    if n_threads > 1:
+        share_out(_loops.transform_all, n_threads, arrays)
     else:
-        _loops.one_thread(*arrays)
+        _loops.transform_all(*arrays)
     return target
 
 
-def _may_share_threads() -> bool:
-    """Whether numba's threads are safe here: they do not survive a fork, and data loaders fork."""
-    return os.getpid() == _process
+def share_out(function: Callable[..., None], n_threads: int, arrays: list[Any]) -> None:
+    """Call the function on slices of the arrays, two for each thread, so that a slow one is made up for."""
+    # Threads of our own, not numba's: those spin, which costs ten times the work on a busy machine, and die in forks.
+    n_rows, n_parts = len(arrays[0]), 2 * n_threads
+    cuts = [n_rows * i // n_parts for i in range(n_parts + 1)]
+    parts = [[array[a:b] for array in arrays] for a, b in pairwise(cuts)]
+    for _ in _pool(os.getpid(), n_threads).map(lambda part: function(*part), parts):
+        pass
+
+
+@cache
+def _pool(_process: int, n_threads: int) -> ThreadPoolExecutor:
+    """Return the threads of this process; a forked child has another id and so gets its own."""
+    return ThreadPoolExecutor(n_threads, thread_name_prefix="invaug")

@@ -118,11 +118,11 @@ def _rotation(images: Tensor, magnitudes: Tensor, _: Tensor) -> tuple[Tensor]:
 
 
 def _shear_x(images: Tensor, magnitudes: Tensor, _: Tensor) -> tuple[Tensor]:
-    return _six(images, 1, _host(magnitudes), 0, 0, 1, 0)
+    return _six(images, 1, _within(magnitudes), 0, 0, 1, 0)
 
 
 def _shear_y(images: Tensor, magnitudes: Tensor, _: Tensor) -> tuple[Tensor]:
-    return _six(images, 1, 0, 0, _host(magnitudes), 1, 0)
+    return _six(images, 1, 0, 0, _within(magnitudes), 1, 0)
 
 
 def _shift_x(images: Tensor, magnitudes: Tensor, _: Tensor) -> tuple[Tensor]:
@@ -135,7 +135,12 @@ def _shift_y(images: Tensor, magnitudes: Tensor, _: Tensor) -> tuple[Tensor]:
 
 def _nearest(pixels: Tensor) -> Tensor:
     """Return whole pixels: Pillow moves pure shifts in doubles, not in fixed point, so halves are decided here."""
-    return (_host(pixels) + 0.5).floor()
+    return (_within(pixels) + 0.5).floor()
+
+
+def _within(magnitudes: Tensor) -> Tensor:
+    """Return the magnitudes within what fixed point can hold; beyond it everything is outside the image anyway."""
+    return _host(magnitudes).clamp(-fused.FAR, fused.FAR)
 
 
 def _mirror_x(images: Tensor, magnitudes: Tensor, _: Tensor) -> tuple[Tensor]:

@@ -47,7 +47,7 @@ class Preset:
 
 
 PAPER = Preset(
-    "paper", n_steps=2, dual_lr=1e-3, gamma_init_views=0.0, scoring="frozen", scoring_batch=1024,
+    "paper", n_steps=2, dual_lr=1e-3, gamma_init_views=0.0, scoring="frozen", scoring_batch=256,
     identity=True, min_level=0,
 )  # fmt: skip
 # "steps: 2" there means two proposals, which is one transition; scoring moves BatchNorm, all proposals at once

@@ -69,7 +69,7 @@ class Step(NamedTuple):
 
 def to_unit(images: Tensor) -> Tensor:
     """Return uint8 images as float32 in [0, 1]; float images as they are."""
-    return images.float() / 255 if images.dtype == torch.uint8 else images
+    return images.float().div_(255) if images.dtype == torch.uint8 else images
 
 
 def cross_entropy(outputs: Tensor, targets: Tensor) -> Tensor:
@@ -107,7 +107,7 @@ class InvarianceConstrained(nn.Module):
         finish: Callable[[Tensor], Tensor] = to_unit,
         loss_fn: Loss = cross_entropy,
         scoring: Literal["frozen", "train"] = "frozen",
-        scoring_batch: int | None = 1024,
+        scoring_batch: int | None = 256,
         joint: bool = True,
         seed: int = 0,
     ) -> None:
@@ -161,17 +161,18 @@ class InvarianceConstrained(nn.Module):
     ) -> tuple[Tensor, Draw, Chain]:
         """Return n_views transformed inputs per image, their draws, and the chains that chose them (Algorithm 1)."""
         shape = (self.n_steps + 1, self.n_views, len(images))
-        rows = torch.arange(len(images), device=images.device).repeat(shape[0] * shape[1])
-        draw = constraint.transforms.draw(len(rows), generator=generator)
+        n_chains = self.n_views * len(images)
+        n_repeats = shape[0] * shape[1]
+        draw = constraint.transforms.draw(n_repeats * len(images), generator=generator)
         with own_randomness(generator, images.device):
-            inputs = self.finish(constraint.transforms.apply(images[rows], draw))
+            inputs = self.finish(constraint.transforms.apply(images.repeat(n_repeats, 1, 1, 1), draw))
         if self.n_steps == 0:  # one proposal each: nothing to score, nothing to choose
             return inputs, draw, Chain.of_one(shape[1:], inputs.device)
         leaves_no_trace = own_randomness(generator, images.device) if self.scoring == "frozen" else nullcontext()
         with leaves_no_trace:  # some models draw in eval mode too
-            losses = score(model, inputs, targets[rows], self.loss_fn, self.scoring, self.scoring_batch)
+            labels = repeated(targets, n_repeats)
+            losses = score(model, inputs, labels, self.loss_fn, self.scoring, self.scoring_batch)
         chain = constraint.sampler(losses.view(shape), generator=generator)
-        n_chains = chain.state.numel()
         kept = chain.state.view(-1) * n_chains + torch.arange(n_chains, device=chain.state.device)
         return inputs[kept], draw[kept.cpu()], chain
 
@@ -181,8 +182,7 @@ class InvarianceConstrained(nn.Module):
             outputs = split(model(torch.cat(views)), [len(view) for view in views])
         else:
             outputs = [model(view) for view in views]
-        repeated = targets.repeat(self.n_views, *[1] * (targets.ndim - 1))
-        labels = [targets, *[repeated] * (len(views) - 1)]
+        labels = [targets, *[repeated(targets, self.n_views)] * (len(views) - 1)]
         losses = [per_sample(self.loss_fn, o, y) for o, y in zip(outputs, labels, strict=True)]
         return detached(outputs[0]), losses
 
@@ -224,6 +224,11 @@ def own_randomness(generator: torch.Generator, device: torch.device) -> Iterator
             with library.device(forked) if hasattr(library, "device") else nullcontext():  # mps has one and no choice
                 library.manual_seed(seed)
         yield
+
+
+def repeated(targets: Tensor, n: int) -> Tensor:
+    """Return the targets n times over, one batch after the other."""
+    return targets.repeat(n, *[1] * (targets.ndim - 1))
 
 
 def split(outputs: Any, sizes: list[int]) -> list[Tensor]:

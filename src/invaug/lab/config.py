@@ -58,7 +58,7 @@ class Config(BaseModel):
     dual_lr: float = Field(2e-3, ge=0, description="step size of gamma")
     gamma_init: float = Field(0.0, ge=0, description="where gamma starts; the fixed weight of --method penalty")
     scoring: Literal["frozen", "train"] = Field("frozen", description="how proposals are scored")
-    scoring_batch: int = Field(1024, ge=1, description="most proposals scored at once")
+    scoring_batch: int = Field(256, ge=1, description="most proposals scored at once")
     joint: bool = Field(True, description="clean and kept views in one forward pass")
     policy: Path | None = Field(None, description="policy file of --method deepaa")
     n_ops: int = Field(2, ge=1, description="operations per image of --method randaugment")

@@ -67,24 +67,6 @@ def trivial(transforms: TransformSet) -> Policy:
     return Policy(transforms, lambda n, generator: (transforms.draw(n, generator=generator),))
 
 
-def identity_mix(transforms: TransformSet, probability: float = 0.5) -> Policy:
-    """Return: each image stays as it is with that probability, else one operation of the set."""
-    if not 0 <= probability <= 1:
-        raise UserError(f"probability must lie in 0 to 1, got {probability}")
-    mixed = _with_identity(transforms)
-    stay, added = mixed.names.index(IDENTITY), len(mixed.ops) - len(transforms.ops)
-
-    def law(n: int, generator: torch.Generator | None) -> tuple[Draw, ...]:
-        draw = transforms.draw(n, generator=generator)
-        stays = torch.from_numpy(uniforms(generator, n)) < probability
-        shape = (n, *[1] * (draw.magnitude.ndim - 1))
-        magnitude = draw.magnitude.masked_fill(stays.view(shape), 0.0)
-        op, level = torch.where(stays, stay, draw.op + added), draw.level.masked_fill(stays, 0)
-        return (Draw(op, level, magnitude, draw.place),)
-
-    return Policy(mixed, law)
-
-
 def randaugment(n_ops: int = 2, magnitude: int = 9, max_magnitude: int = 30) -> Policy:
     """Return RandAugment (Cubuk et al. 2020): n_ops operations per image, uniform over 14, all at one magnitude.
 
@@ -164,21 +146,6 @@ def uniforms(generator: torch.Generator | None, *shape: int) -> Array:
     device = None if generator is None else generator.device
     numbers: Array = torch.rand(shape, dtype=torch.float64, generator=generator, device=device).cpu().numpy()
     return numbers
-
-
-def _with_identity(transforms: TransformSet) -> TransformSet:
-    """Return the set with Identity in it, before the others and never drawn if it was not there."""
-    if IDENTITY in transforms.names:
-        return transforms
-    all_bytes = all(isinstance(op.function, ops.Rule) for op in transforms.ops)
-    function = ops.identity if all_bytes else _unchanged
-    identity = Op(IDENTITY, function, n_magnitudes=transforms.ops[0].n_magnitudes)
-    weights = (0.0, *(transforms.weights or (1.0,) * len(transforms.ops)))
-    return replace(transforms, ops=(identity, *transforms.ops), weights=weights)
-
-
-def _unchanged(images: Tensor, magnitudes: Tensor) -> Tensor:
-    return images.clone()
 
 
 AUTOAUGMENT_OPS = TransformSet(
