@@ -210,6 +210,13 @@ def test_trivial_is_one_draw_of_the_set(photographs: Tensor) -> None:
     assert torch.equal(policy.apply(photographs, (draw,)), wide.apply(photographs, of_set))
 
 
+# RandAugment and AutoAugment beside Pillow, every value worked out here again
+
+
+def shifted(image: Picture, *six: float, fill: int = 0) -> Picture:
+    return image.transform(image.size, Image.Transform.AFFINE, six, fillcolor=fill)
+
+
 SIGNED = {"Rotate", "ShearX", "ShearY", "TranslateX", "TranslateY"}
 
 
