@@ -55,7 +55,7 @@ class Config(BaseModel):
     epsilon: float | None = Field(None, description="loss allowed on transformed images [0.35 log(classes)]")
     n_steps: int = Field(1, ge=0, description="accept/reject transitions; 0 draws uniformly")
     n_views: int = Field(1, ge=1, description="transformed views kept per image")
-    dual_lr: float = Field(2e-3, ge=0, description="step size of gamma")
+    dual_lr: float = Field(5e-3, ge=0, description="step size of gamma")
     gamma_init: float = Field(0.0, ge=0, description="where gamma starts; the fixed weight of --method penalty")
     scoring: Literal["frozen", "train"] = Field("frozen", description="how proposals are scored")
     scoring_batch: int = Field(256, ge=1, description="most proposals scored at once")
@@ -69,7 +69,7 @@ class Config(BaseModel):
     cutout: int = Field(-1, ge=-1, description="side of a random black box [16 for small colour images]")
     resized_crop: Literal["auto", "yes", "no"] = Field("auto", description="random-resized-crop [images over 64 px]")
 
-    epochs: int = Field(15, ge=1, description="passes over the training images")
+    epochs: int = Field(30, ge=1, description="passes over the training images")
     batch_size: int = Field(128, ge=1, description="images per step")
     optimizer: Literal["sgd", "adam", "adamw"] = Field("sgd", description="sgd is Nesterov")
     lr: float = Field(0.1, gt=0, description="learning rate at its highest")
