@@ -41,13 +41,13 @@ def two_threads():
 def thread_counts(monkeypatch: pytest.MonkeyPatch) -> list[int]:
     """Return a list that fills with the number of threads of each call that shares the work."""
     counts: list[int] = []
-    share = fused.share_out
+    pool = fused._pool
 
-    def note(function, n_threads: int, arrays) -> None:
+    def note(process: int, n_threads: int):
         counts.append(n_threads)
-        share(function, n_threads, arrays)
+        return pool(process, n_threads)
 
-    monkeypatch.setattr(fused, "share_out", note)
+    monkeypatch.setattr(fused, "_pool", note)
     return counts
 
 

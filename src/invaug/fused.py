@@ -43,18 +43,18 @@ def apply(images: Tensor, codes: Tensor, magnitudes: Tensor, places: Tensor) -> 
 
     target = torch.empty_like(images, memory_format=torch.contiguous_format)
     arrays = [t.contiguous().numpy() for t in (images, target, codes, magnitudes, places)]
-    n_threads = min(torch.get_num_threads(), len(images), images.numel() // BYTES_PER_THREAD)
-    if n_threads > 1:
-        share_out(_loops.transform_all, n_threads, arrays)
-    else:
-        _loops.transform_all(*arrays)
+    share_out(_loops.transform_all, arrays)
     return target
 
 
-def share_out(function: Callable[..., None], n_threads: int, arrays: list[Any]) -> None:
+def share_out(function: Callable[..., None], arrays: list[Any]) -> None:
     """Call the function on slices of the arrays, two for each thread, so that a slow one is made up for."""
     # Threads of our own, not numba's: those spin, which costs ten times the work on a busy machine, and die in forks.
-    n_rows, n_parts = len(arrays[0]), 2 * n_threads
+    n_rows = len(arrays[0])
+    n_threads = min(torch.get_num_threads(), n_rows, arrays[0].nbytes // BYTES_PER_THREAD)
+    if n_threads < 2:
+        return function(*arrays)
+    n_parts = 2 * n_threads
     cuts = [n_rows * i // n_parts for i in range(n_parts + 1)]
     parts = [[array[a:b] for array in arrays] for a, b in pairwise(cuts)]
     for _ in _pool(os.getpid(), n_threads).map(lambda part: function(*part), parts):

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import partial
 
 import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from invaug import ops
+from invaug import fused, ops
 from invaug.lab.config import Config
 from invaug.lab.datasets import Dataset
 
@@ -44,15 +45,36 @@ class Finish(nn.Module):
             images = resized_crop(images)
         elif random.crop:
             images = ops.crop(images, torch.full((n,), float(random.crop)), torch.rand(n, 2))
-        images = flip(images, torch.rand(n) < 0.5) if random.flip else images
-        floats = self.plain(images)
+        mirrored = torch.rand(n) < 0.5 if random.flip else None
+        boxes = draw_boxes(images, random.cutout) if random.cutout else None
+        if fused.usable(images) and images.dtype == torch.uint8:
+            return self._in_one_pass(images, mirrored, boxes)
+        floats = self.plain(images if mirrored is None else flip(images, mirrored))
         # the box goes in after normalising, so that it is the mean colour, as in the authors' pipeline
-        return cut(floats, random.cutout) if random.cutout else floats
+        return floats if boxes is None else cut(floats, boxes)
+
+    def _in_one_pass(self, images: Tensor, mirrored: Tensor | None, boxes: Tensor | None) -> Tensor:
+        """Return what torch makes in three passes, the same bits, several times as fast on a CPU."""
+        from invaug.lab import _finish_loop  # here, because numba takes half a second to import
+
+        n, channels = images.shape[:2]
+        every_byte = torch.arange(256, dtype=torch.uint8).view(-1, 1, 1, 1).expand(-1, channels, -1, -1)
+        table = self.plain(every_byte).view(256, channels).t().contiguous()
+        target = torch.empty(images.shape, memory_format=_layout(images))
+        mirrored = torch.zeros(n, dtype=torch.bool) if mirrored is None else mirrored
+        boxes = torch.zeros(n, 4, dtype=torch.long) if boxes is None else boxes
+        arrays = [t.numpy() for t in (images.contiguous(), target.permute(0, 2, 3, 1), mirrored, boxes)]
+        fused.share_out(partial(_finish_loop.finish_all, table=table.numpy()), arrays)
+        return target
 
     def plain(self, images: Tensor) -> Tensor:
         """Return the images as a model sees them in evaluation: normalised and nothing else."""
-        normalised = (images.float() - self.mean) / self.std
-        return normalised.contiguous(memory_format=torch.channels_last) if images.shape[1] > 1 else normalised
+        return ((images.float() - self.mean) / self.std).contiguous(memory_format=_layout(images))
+
+
+def _layout(images: Tensor) -> torch.memory_format:
+    """Return the order of memory convolutions are fastest in."""
+    return torch.channels_last if images.shape[1] > 1 else torch.contiguous_format
 
 
 def flip(images: Tensor, chosen: Tensor) -> Tensor:
@@ -60,15 +82,20 @@ def flip(images: Tensor, chosen: Tensor) -> Tensor:
     return torch.where(chosen.to(images.device).view(-1, 1, 1, 1), images.flip(3), images)
 
 
-def cut(images: Tensor, size: int) -> Tensor:
-    """Return the images with a box of zeros within half a size of a random pixel."""
-    height, width = images.shape[2:]
-    places = torch.rand(len(images), 2).to(images.device)
-    rows, columns = (torch.arange(extent, device=images.device) for extent in (height, width))
-    y, x = (places * places.new_tensor([height, width])).floor().unbind(1)
-    in_y = (rows >= (y - size // 2).view(-1, 1)) & (rows < (y + size // 2).view(-1, 1))
-    in_x = (columns >= (x - size // 2).view(-1, 1)) & (columns < (x + size // 2).view(-1, 1))
-    return images.masked_fill((in_y.unsqueeze(2) & in_x.unsqueeze(1)).unsqueeze(1), 0.0)
+def draw_boxes(images: Tensor, size: int) -> Tensor:
+    """Return the top, bottom, left and right of a box within half a size of a random pixel of each image."""
+    extent = torch.tensor(images.shape[2:])
+    centres = (torch.rand(len(images), 2) * extent).long()  # floor: they are not negative
+    first, end = (centres - size // 2).clamp(min=0), torch.minimum(centres + size // 2, extent)
+    return torch.stack([first[:, 0], end[:, 0], first[:, 1], end[:, 1]], 1)
+
+
+def cut(images: Tensor, boxes: Tensor) -> Tensor:
+    """Return the images with zeros in their boxes, filled in place: a copy would lose the order of memory."""
+    top, bottom, left, right = boxes.to(images.device).unsqueeze(2).unbind(1)
+    rows, columns = (torch.arange(extent, device=images.device) for extent in images.shape[2:])
+    in_y, in_x = (rows >= top) & (rows < bottom), (columns >= left) & (columns < right)
+    return images.masked_fill_((in_y.unsqueeze(2) & in_x.unsqueeze(1)).unsqueeze(1), 0.0)
 
 
 def resized_crop(images: Tensor) -> Tensor:

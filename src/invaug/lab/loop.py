@@ -22,6 +22,7 @@ from invaug.lab.config import Config
 from invaug.lab.datasets import Dataset
 from invaug.lab.evaluate import clean
 from invaug.lab.finish import Finish, randomness
+from invaug.lab.memory import keep_freed
 from invaug.lab.record import Record
 from invaug.lab.schedules import learning_rate
 from invaug.lab.tally import Tally
@@ -78,6 +79,7 @@ OPTIMIZERS: dict[str, Callable[[Any, Config], torch.optim.Optimizer]] = {
 
 def prepare(config: Config, dataset: Dataset, fabric: Fabric) -> tuple[Training, Finish]:
     """Return a fresh training state, its weights decided by the seed."""
+    keep_freed()
     torch.manual_seed(config.seed)
     model = models.build(config.model, len(dataset.classes), dataset.image_shape)
     model = model.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
