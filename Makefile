@@ -4,7 +4,7 @@ BIN := .venv/bin
 # torch's OpenMP threads spin; with tests side by side one thread each is faster
 TEST_ENV := OMP_NUM_THREADS=1
 
-.PHONY: train test exact bench loggers clean
+.PHONY: train test exact bench faults loggers clean
 
 train: .venv/dev
 	$(BIN)/invaug train
@@ -17,6 +17,10 @@ test: .venv/dev
 
 exact: .venv/dev
 	$(TEST_ENV) $(BIN)/pytest -n 2 -m slow tests/test_exact.py
+
+# every fault in its full count, and the table of docs/reliability.md
+faults: .venv/dev
+	$(BIN)/python -m faults -o docs/reliability.md
 
 bench: .venv/peers
 	$(BIN)/python bench/ops.py

@@ -1,0 +1,125 @@
+"""Run the faults and print one table: `python -m faults`, or one group, or some cases by a part of their names."""
+
+from __future__ import annotations
+
+import argparse
+import datetime
+import os
+import platform
+import subprocess
+import sys
+import tempfile
+import time
+from concurrent.futures import ThreadPoolExecutor
+from importlib.metadata import version
+from pathlib import Path
+from typing import NamedTuple
+
+from faults.harness import Case, all_cases
+
+FAILED, BROKEN = "failed: ", "broken: "
+PATIENCE = 3600  # seconds for one case
+HEAD = """# Reliability
+
+Every row is a promise, how often `{command}` tried to break it, and how often it held. Real processes, real signals, real
+disks; a case that cannot be made to pass stays here as a miss. The same functions run with fewer tries in `make test`.
+
+{when}, {machine}; {seconds:.0f} s.
+
+"""
+
+
+class Outcome(NamedTuple):
+    """What became of a case."""
+
+    case: Case
+    tried: int
+    failures: list[str]
+    seconds: float
+
+    @property
+    def passed(self) -> int:
+        """Tries that held; a case that broke down has none."""
+        if any(line.startswith(BROKEN) for line in self.failures):
+            return 0
+        return max(self.tried - len(self.failures), 0)
+
+
+def run_one(case: Case, tries: int) -> None:
+    """Run a case in this process, one line of output per failure."""
+    with tempfile.TemporaryDirectory(prefix="invaug-fault-") as folder:
+        for line in case.failures(tries, Path(folder)):
+            print(FAILED + " ".join(line.split()))
+
+
+def run_apart(case: Case, fast: bool) -> Outcome:
+    """Run a case in a process of its own, so that a crash is a failure of that case alone."""
+    started = time.perf_counter()
+    tried = case.fast if fast else case.full
+    command = [sys.executable, "-m", "faults", "--one", case.name, *(["--fast"] if fast else [])]
+    environment = {"OMP_NUM_THREADS": "1", **os.environ}
+    try:
+        done = subprocess.run(command, capture_output=True, text=True, timeout=PATIENCE, env=environment, check=False)
+        failures = [line.removeprefix(FAILED) for line in done.stdout.splitlines() if line.startswith(FAILED)]
+        if done.returncode:
+            failures.append(BROKEN + (done.stderr.strip().splitlines() or ["no message"])[-1])
+    except subprocess.TimeoutExpired:
+        failures = [f"{BROKEN}no end after {PATIENCE} s"]
+    seconds = time.perf_counter() - started
+    outcome = Outcome(case, tried, failures, seconds)
+    print(f"{case.group}: {case.name}: {outcome.passed}/{tried} in {seconds:.0f} s", file=sys.stderr, flush=True)
+    for line in failures:
+        print(f"    {line}", file=sys.stderr, flush=True)
+    return outcome
+
+
+def table(outcomes: list[Outcome]) -> str:
+    """Return the outcomes as a Markdown table, and what went wrong below it."""
+    lines = ["| group | case | tried | passed |", "| --- | --- | ---: | ---: |"]
+    for case, tried, failures, _ in outcomes:
+        passed = Outcome(case, tried, failures, 0).passed
+        lines.append(f"| {case.group} | {case.name} | {tried} | {passed if passed == tried else f'**{passed}**'} |")
+    misses = [f"- {o.case.name}: {line}" for o in outcomes for line in o.failures]
+    return "\n".join([*lines, *(["", "Misses:", "", *misses] if misses else []), ""])
+
+
+def parse() -> argparse.Namespace:
+    """Return the options."""
+    parser = argparse.ArgumentParser(prog="python -m faults", description=__doc__)
+    parser.add_argument("only", nargs="*", help="groups, or parts of the names of cases [all]")
+    parser.add_argument("--fast", action="store_true", help="the few tries of `make test`")
+    parser.add_argument("--jobs", type=int, default=os.cpu_count(), help="cases at the same time [cores]")
+    parser.add_argument("-o", "--output", type=Path, help="Markdown file to write")
+    parser.add_argument("--list", action="store_true", help="name the cases and stop")
+    parser.add_argument("--one", help=argparse.SUPPRESS)
+    return parser.parse_args()
+
+
+def main() -> int:
+    """Run what was asked for; 1 if anything missed."""
+    options = parse()
+    cases = all_cases()
+    if options.one:
+        chosen = next(case for case in cases if case.name == options.one)
+        run_one(chosen, chosen.fast if options.fast else chosen.full)
+        return 0
+    wanted = [c for c in cases if not options.only or any(w == c.group or w in c.name for w in options.only)]
+    wanted = [c for c in wanted if c.fast or not options.fast]
+    if options.list:
+        print("\n".join(f"{c.group}: {c.name} ({c.full}; {c.fast} in make test)" for c in wanted))
+        return 0
+    started = time.perf_counter()
+    with ThreadPoolExecutor(options.jobs) as pool:
+        outcomes = list(pool.map(lambda case: run_apart(case, options.fast), wanted))
+    seconds = time.perf_counter() - started
+    machine = f"{os.cpu_count()} cores, {platform.system()}, Python {platform.python_version()}, torch {version('torch')}"
+    when = f"{datetime.datetime.now(datetime.UTC):%d %B %Y}"
+    print(table(outcomes))
+    if options.output:
+        head = HEAD.format(command="make faults", when=when, machine=machine, seconds=seconds)
+        options.output.write_text(head + table(outcomes), encoding="utf-8")
+    return int(any(outcome.failures for outcome in outcomes))
+
+
+if __name__ == "__main__":
+    sys.exit(main())
