@@ -8,7 +8,6 @@ import resource
 import subprocess
 import sys
 import time
-from functools import partial
 
 import numpy as np
 import torch
@@ -18,6 +17,7 @@ from torch.utils.data import DataLoader, Dataset
 import timing
 from invaug.lab import config as configs
 from invaug.lab import datasets, loop
+from invaug.lab.training import prepare
 from timing import Spread, Task
 
 METHODS = ("none", "trivial", "constrained")
@@ -44,8 +44,13 @@ def epoch_of(method: str, model: str, dataset: datasets.Dataset) -> Task:
 
     config = configs.build({"method": method, "model": model, "epsilon": 0.8, "epochs": 1000, "workers": 0})
     fabric = Fabric(accelerator="cpu", devices=1)
-    training, _ = loop.prepare(config, dataset, fabric)
-    return partial(loop.one_epoch, config, dataset, training, fabric, lambda *_: None)
+    training, _ = prepare(config, dataset, fabric)
+
+    def epoch() -> None:
+        loop.one_epoch(config, dataset, training, loop.Watch())
+        training.end_epoch()
+
+    return epoch
 
 
 class Augmented(Dataset[tuple[torch.Tensor, int]]):

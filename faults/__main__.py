@@ -112,7 +112,9 @@ def main() -> int:
     with ThreadPoolExecutor(options.jobs) as pool:
         outcomes = list(pool.map(lambda case: run_apart(case, options.fast), wanted))
     seconds = time.perf_counter() - started
-    machine = f"{os.cpu_count()} cores, {platform.system()}, Python {platform.python_version()}, torch {version('torch')}"
+    machine = (
+        f"{os.cpu_count()} cores, {platform.system()}, Python {platform.python_version()}, torch {version('torch')}"
+    )
     when = f"{datetime.datetime.now(datetime.UTC):%d %B %Y}"
     print(table(outcomes))
     if options.output:

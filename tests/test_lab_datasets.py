@@ -23,12 +23,13 @@ import pytest
 import torch
 from PIL import Image
 
-from invaug.lab import datasets, sources
+from invaug.lab import archives, datasets, readers, sources
 from invaug.lab.datasets import load
 from invaug.lab.errors import UserError
 
 OFFICIAL = os.environ.get("INVAUG_DATA")
 RNG = np.random.default_rng(0)
+CIFAR10_NAMES = [file.name for file in sources.CIFAR10_FILES]
 
 
 @pytest.fixture(autouse=True)
@@ -186,14 +187,14 @@ def test_official_files_that_were_changed_are_refused(tmp_path: Path) -> None:
 def test_idx_files_that_are_none_are_refused(tmp_path: Path, content: bytes, message: str) -> None:
     (tmp_path / "file").write_bytes(content)
     with pytest.raises(UserError, match=message):
-        sources.read_idx(tmp_path / "file")
+        readers.read_idx(tmp_path / "file")
 
 
 @pytest.mark.parametrize("unpacked", [True, False])
 def test_cifar10_is_read_from_the_binary_tar_or_its_files(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, unpacked: bool
 ) -> None:
-    files, arrays = cifar_files(1, list(sources.CIFAR10_MD5))
+    files, arrays = cifar_files(1, CIFAR10_NAMES)
     if unpacked:
         (tmp_path / "cifar-10-batches-bin").mkdir()
         for name, content in files.items():
@@ -254,7 +255,7 @@ def test_a_hostile_tar_writes_nothing_and_follows_no_link(
     (tmp_path / "secret").write_bytes(b"s" * 3073)
     root = tmp_path / "data"
     root.mkdir()
-    files, arrays = cifar_files(1, list(sources.CIFAR10_MD5))
+    files, arrays = cifar_files(1, CIFAR10_NAMES)
     packed = {f"cifar-10-batches-bin/{name}": content for name, content in files.items()}
     write_tar(root / "cifar-10-binary.tar.gz", packed, (member, b"e" * 3073 if member.isreg() else b""))
     trust(monkeypatch, "cifar10", root)
@@ -280,13 +281,13 @@ def test_broken_tars_are_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 
 
 def test_large_members_and_broken_records_are_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    files, _ = cifar_files(1, list(sources.CIFAR10_MD5))
+    files, _ = cifar_files(1, CIFAR10_NAMES)
     files["test_batch.bin"] += b"x"
     write_tar(tmp_path / "cifar-10-binary.tar.gz", {f"cifar-10-batches-bin/{n}": c for n, c in files.items()})
     trust(monkeypatch, "cifar10", tmp_path)
     with pytest.raises(UserError, match=r"61,461 bytes are no records of 3073"):
         load("cifar10", data_dir=tmp_path)
-    monkeypatch.setattr(sources, "MAX_MEMBER", 1000)
+    monkeypatch.setattr(archives, "MAX_MEMBER", 1000)
     with pytest.raises(UserError, match="does not hold the file"):
         load("cifar10", data_dir=tmp_path)
 
@@ -515,7 +516,7 @@ def test_npz_files_with_a_changed_byte_or_cut_short_are_refused(tmp_path: Path) 
             load(str(tmp_path / "b.npz"))
     np.save(tmp_path / "c.npy", np.zeros(3))
     (tmp_path / "c.npy").rename(tmp_path / "c.npz")
-    with pytest.raises(UserError, match=r"c\.npz has no x_train: it holds no named arrays"):
+    with pytest.raises(UserError, match=r"cannot read .*c\.npz: File is not a zip file"):
         load(str(tmp_path / "c.npz"))
 
 
@@ -685,7 +686,7 @@ def test_a_corrupt_image_stops_the_loading_by_name(tmp_path: Path) -> None:
     root = write_images(tmp_path / "pets", {"cat": 5, "dog": 5})
     whole = (root / "dog" / "002.png").read_bytes()
     (root / "dog" / "002.png").write_bytes(whole[:-30])
-    with pytest.raises(UserError, match=r"cannot read image .*dog/002\.png"):
+    with pytest.raises(UserError, match=r"1 of 10 image files .* cannot be used: dog/002\.png \(.*see invaug scan .*pets"):
         load(str(root))
 
 
@@ -728,6 +729,7 @@ def test_an_official_file_with_one_changed_byte_is_refused(tmp_path: Path) -> No
 def test_cifar10_as_converted_by_others_is_rebuilt_to_the_official_bytes() -> None:
     with np.load(official("cifar10.npz") / "cifar10.npz") as arrays:
         wanted = arrays["x_train"].shape[0]
+    published = {file.name: file.md5 for file in sources.CIFAR10_FILES}
     dataset = load("cifar10", data_dir=official("cifar10.npz"), download=False)
     assert len(dataset.train) == wanted
     for part, rows, name in (
@@ -736,7 +738,7 @@ def test_cifar10_as_converted_by_others_is_rebuilt_to_the_official_bytes() -> No
     ):
         labels = part.targets[rows].numpy().astype(np.uint8)
         records = np.column_stack([labels, part.images[rows].numpy().reshape(len(labels), -1)])
-        assert hashlib.md5(records.tobytes(), usedforsecurity=False).hexdigest() == sources.CIFAR10_MD5[name]
+        assert hashlib.md5(records.tobytes(), usedforsecurity=False).hexdigest() == published[name]
 
 
 def test_tiny_imagenet_is_decoded_as_pillow_decodes_it() -> None:

@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from invaug.lab import folder
+from invaug.lab import decoding, folder
 from invaug.lab.errors import UserError
 
 GREY = np.arange(0, 240, 5, np.uint8).reshape(6, 8)
@@ -28,7 +28,7 @@ def saved(path: Path, image: Image.Image | np.ndarray, **options: object) -> Pat
 
 
 def decoded(path: Path, channels: int = 3, height: int = 6, width: int = 8) -> np.ndarray:
-    return folder.decode(path, (channels, height, width)).transpose(1, 2, 0).squeeze()
+    return decoding.decode(path, (channels, height, width)).transpose(1, 2, 0).squeeze()
 
 
 def mode_of(path: Path) -> str:
@@ -149,7 +149,7 @@ def test_exif_orientation_is_honoured(
     for name in ("a.png", "a.webp"):
         stored = np.ascontiguousarray(turned_back(COLOUR))
         path = saved(tmp_path / name, stored, exif=exif, **({"lossless": True} if name == "a.webp" else {}))
-        assert folder.choose_shape([path], None) == (3, 6, 8)
+        assert decoding.choose_shape([path], None) == (3, 6, 8)
         assert (decoded(path) == COLOUR).all()
 
 
@@ -219,7 +219,7 @@ def test_decompression_bombs_are_refused_whatever_pillow_was_told(
 ) -> None:
     monkeypatch.setattr(Image, "MAX_IMAGE_PIXELS", limit)
     (tmp_path / "bomb.png").write_bytes(bomb(side))
-    with folder.quiet(), pytest.raises(UserError, match=r"bomb\.png: .*(exceeds|over the) limit of"):
+    with decoding.quiet(), pytest.raises(UserError, match=r"bomb\.png: .*(exceeds|over the) limit of"):
         decoded(tmp_path / "bomb.png")
 
 
@@ -241,23 +241,23 @@ def test_images_are_read_out_of_a_zip_without_unpacking_it(tmp_path: Path, monke
     assert (decoded(tmp_path / "pack.zip" / "in" / "a.png") == COLOUR).all()
     with pytest.raises(UserError, match=r"b\.png: .*no item named 'in/b\.png'"):
         decoded(tmp_path / "pack.zip" / "in" / "b.png")
-    monkeypatch.setattr(folder, "MAX_MEMBER", 10)
+    monkeypatch.setattr(decoding, "MAX_MEMBER", 10)
     with pytest.raises(UserError, match=r"a\.png: \d+ bytes, over the limit of 10"):
         decoded(tmp_path / "pack.zip" / "in" / "a.png")
     assert sorted(path.name for path in tmp_path.iterdir()) == ["a.png", "pack.zip"]
 
 
 def test_many_images_are_decoded_in_their_order(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(folder, "THREADED_SIDE", 4)
+    monkeypatch.setattr(decoding, "THREADED_SIDE", 4)
     files = [saved(tmp_path / f"{value}.png", np.full((4, 4), value, np.uint8)) for value in range(150)]
-    images = folder.decode_all(files, (1, 4, 4))
+    images = decoding.decode_all(files, (1, 4, 4))
     assert images.shape == (150, 1, 4, 4)
     assert (images[:, 0, 0, 0] == np.arange(150)).all()
 
 
 def test_batches_in_memory_are_resized_like_files(tmp_path: Path) -> None:
     image = np.random.default_rng(0).integers(0, 256, (20, 28, 3), np.uint8)
-    resized = folder.resize_all(image.transpose(2, 0, 1)[None], 16)
+    resized = decoding.resize_all(image.transpose(2, 0, 1)[None], 16)
     assert (resized[0].transpose(1, 2, 0) == decoded(saved(tmp_path / "a.png", image), height=16, width=16)).all()
 
 
@@ -278,19 +278,19 @@ def test_the_default_shape_is_the_common_size_or_a_square_most_images_fill(
     tmp_path: Path, sizes: list[tuple[int, int]], image_size: int | None, wanted: tuple[int, int]
 ) -> None:
     files = [saved(tmp_path / f"{i}.png", Image.new("RGB", size)) for i, size in enumerate(sizes)]
-    assert folder.choose_shape(files, image_size) == (3, *wanted)
+    assert decoding.choose_shape(files, image_size) == (3, *wanted)
 
 
 def test_one_channel_only_if_every_image_is_grey(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(folder, "N_GLANCED", 4)  # so that most files are not among the first glanced at
+    monkeypatch.setattr(decoding, "N_GLANCED", 4)  # so that most files are not among the first glanced at
     greys = [Image.fromarray(GREY), Image.fromarray(GREY).convert("LA"), Image.fromarray(GREY > 9)]
     greys += [Image.fromarray(GREY.astype(np.uint16)), Image.fromarray(GREY).convert("P")]
     files = [saved(tmp_path / f"{i}.png", image) for i, image in enumerate(greys * 4)]
-    assert folder.choose_shape(files, None) == (1, 6, 8)
+    assert decoding.choose_shape(files, None) == (1, 6, 8)
     files[9] = saved(tmp_path / "colour.png", COLOUR)
-    assert folder.choose_shape(files, None) == (3, 6, 8)
+    assert decoding.choose_shape(files, None) == (3, 6, 8)
     files[9] = saved(tmp_path / "larger.png", np.zeros((64, 40), np.uint8))
-    assert folder.choose_shape(files, None) == (1, 32, 32)
+    assert decoding.choose_shape(files, None) == (1, 32, 32)
 
 
 def tree(root: Path, *names: str) -> Path:
@@ -309,7 +309,7 @@ def test_a_train_and_a_test_folder_are_found_under_the_usual_names(tmp_path: Pat
     root = tree(tmp_path, "train/dog/b.png", "train/cat/a.PNG", "train/dog/a.png", f"{part}/dog/x.png")
     (root / "train" / "dog" / "notes.txt").write_text("not an image")
     (root / "train" / ".hidden").mkdir()
-    listing = folder.scan(root)
+    listing = folder.list_folder(root)
     assert listing.classes == ("cat", "dog")
     assert labels(root, listing.train) == [("train/cat/a.PNG", 0), ("train/dog/a.png", 1), ("train/dog/b.png", 1)]
     assert labels(root, listing.test) == [(f"{part}/dog/x.png", 1)]
@@ -317,32 +317,36 @@ def test_a_train_and_a_test_folder_are_found_under_the_usual_names(tmp_path: Pat
 
 
 def test_val_and_test_folders_are_what_they_say(tmp_path: Path) -> None:
-    listing = folder.scan(tree(tmp_path, "train/a/1.png", "train/b/1.png", "val/a/2.png", "test/b/3.png"))
+    listing = folder.list_folder(tree(tmp_path, "train/a/1.png", "train/b/1.png", "val/a/2.png", "test/b/3.png"))
     assert labels(tmp_path, listing.val) == [("val/a/2.png", 0)]
     assert labels(tmp_path, listing.test) == [("test/b/3.png", 1)]
 
 
 def test_an_unlabelled_test_folder_is_passed_over(tmp_path: Path) -> None:
-    listing = folder.scan(tree(tmp_path, "train/a/1.png", "train/b/1.png", "val/a/2.png", "test/images/3.png"))
+    listing = folder.list_folder(tree(tmp_path, "train/a/1.png", "train/b/1.png", "val/a/2.png", "test/images/3.png"))
     assert labels(tmp_path, listing.test) == [("val/a/2.png", 0)]
 
 
 def test_class_folders_alone_are_a_dataset_without_a_split(tmp_path: Path) -> None:
-    listing = folder.scan(tree(tmp_path, "b/1.png", "a/deep/er/1.png"))
+    listing = folder.list_folder(tree(tmp_path, "b/1.png", "a/deep/er/1.png"))
     assert listing.classes == ("a", "b")
     assert labels(tmp_path, listing.train) == [("a/deep/er/1.png", 0), ("b/1.png", 1)]
     assert (listing.val, listing.test) == (None, None)
 
 
 def test_a_class_may_be_called_train(tmp_path: Path) -> None:
-    assert folder.scan(tree(tmp_path, "bus/1.png", "car/1.png", "train/1.png")).classes == ("bus", "car", "train")
+    assert folder.list_folder(tree(tmp_path, "bus/1.png", "car/1.png", "train/1.png")).classes == (
+        "bus",
+        "car",
+        "train",
+    )
 
 
 def test_class_folders_may_be_links_but_loops_are_not_walked(tmp_path: Path) -> None:
     tree(tmp_path, "store/x/1.png", "data/b/1.png")
     (tmp_path / "data" / "a").symlink_to(tmp_path / "store" / "x")
     (tmp_path / "data" / "b" / "again").symlink_to(tmp_path / "data")
-    listing = folder.scan(tmp_path / "data")
+    listing = folder.list_folder(tmp_path / "data")
     assert labels(tmp_path, listing.train) == [("data/a/1.png", 0), ("data/b/1.png", 1)]
 
 
@@ -350,7 +354,7 @@ def test_names_that_are_no_utf8_can_be_printed(tmp_path: Path) -> None:
     (tmp_path / "a").mkdir()
     tree(tmp_path, "a/1.png", "b/1.png")
     os.rename(os.fsencode(tmp_path / "a"), os.fsencode(tmp_path) + b"/\xff")  # noqa: PTH104 - Path takes no bytes
-    classes = folder.scan(tmp_path).classes
+    classes = folder.list_folder(tmp_path).classes
     assert classes == ("b", "\ufffd")
     assert "".join(classes).encode()
 
@@ -376,4 +380,4 @@ def test_folders_that_are_no_dataset_are_refused(tmp_path: Path, names: list[str
         else:
             tree(tmp_path, name)
     with pytest.raises(UserError, match=message):
-        folder.scan(tmp_path)
+        folder.list_folder(tmp_path)

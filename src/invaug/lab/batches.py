@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import signal
+import threading
 from collections.abc import Iterator
 from typing import Any, NamedTuple
 
@@ -13,10 +14,14 @@ from torch import Tensor
 from torch.utils import data
 
 from invaug.lab.datasets import MEMORY, ORDER, Split, shuffled
-from invaug.lab.errors import UserError
-from invaug.lab.folder import decode, quiet
+from invaug.lab.decoding import decode, quiet
+from invaug.lab.errors import RunError, UserError, reason_of
 
 PREFETCH = 4  # batches each worker is ahead
+DEATHS = {
+    "SIGKILL": ", perhaps by want of memory: lower --workers or --batch-size",
+    "SIGBUS": ", by want of shared memory: lower --workers or --batch-size, or enlarge /dev/shm",
+}
 
 
 class Batch(NamedTuple):
@@ -126,16 +131,17 @@ class _Decoder(data.Dataset[Tensor | str]):
 
 
 def _loader(split: Split, rows: list[NDArray[np.int64]], device: torch.device, workers: int) -> data.DataLoader[Any]:
-    return data.DataLoader(
-        _Decoder(split),
-        batch_size=None,  # an item is a batch already
-        sampler=rows,
-        num_workers=workers,
-        prefetch_factor=PREFETCH if workers else None,
-        pin_memory=device.type == "cuda",
-        worker_init_fn=_forget_signals,
-        generator=torch.Generator(),  # or it would draw from torch's own, and a resumed run would not repeat
-    )
+    with quiet():  # torch warns of more workers than cores, which the user asked for
+        return data.DataLoader(
+            _Decoder(split),
+            batch_size=None,  # an item is a batch already
+            sampler=rows,
+            num_workers=workers,
+            prefetch_factor=PREFETCH if workers else None,
+            pin_memory=device.type == "cuda",
+            worker_init_fn=_forget_signals,
+            generator=torch.Generator(),  # or it would draw from torch's own, and a resumed run would not repeat
+        )
 
 
 def _forget_signals(_: int) -> None:
@@ -145,11 +151,38 @@ def _forget_signals(_: int) -> None:
 
 
 def _from_files(split: Split, rows: list[NDArray[np.int64]], device: torch.device, workers: int) -> Iterator[Batch]:
-    with quiet():  # torch warns of more workers than cores, which the user asked for
-        stream = iter(_loader(split, rows, device, min(workers, len(rows))))
-    for row, images in zip(rows, stream, strict=True):
+    loader = _loader(split, rows, device, min(workers, len(rows)))
+    for row, images in zip(rows, _decoded(loader), strict=True):
         if isinstance(images, str):
             raise UserError(images)
         indices = torch.from_numpy(row)
         targets = split.targets[indices]
         yield Batch(images.to(device, non_blocking=True), targets.to(device), indices.to(device))
+
+
+def _decoded(loader: data.DataLoader[Any]) -> Iterator[Tensor | str]:
+    """Yield what the loader sends; a worker that died is one clear line, and only here.
+
+    torch would raise it from a signal handler, in the middle of whatever the main process does at that moment.
+    Without that handler it is noticed when its batch is missing, within five seconds.
+    """
+    before = signal.getsignal(signal.SIGCHLD) if hasattr(signal, "SIGCHLD") else None
+    with quiet():
+        stream = iter(loader)
+    if before is not None and threading.current_thread() is threading.main_thread():
+        signal.signal(signal.SIGCHLD, before)
+    try:
+        yield from stream
+    except (RuntimeError, OSError, EOFError) as error:
+        if not loader.num_workers:
+            raise
+        codes = [worker.exitcode for worker in getattr(stream, "_workers", ()) if worker.exitcode]
+        raise RunError(f"{_cause(codes, error)}; a training goes on with --resume") from error
+
+
+def _cause(codes: list[int], error: Exception) -> str:
+    """Return why a worker stopped, as far as its exit code tells."""
+    if not codes:
+        return f"the processes that decode images failed: {reason_of(error)}"
+    name = {-one.value: one.name for one in signal.Signals}.get(codes[0], f"exit code {codes[0]}")
+    return f"a process that decodes images died ({name}{DEATHS.get(name, '')})"

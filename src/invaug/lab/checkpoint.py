@@ -9,7 +9,9 @@ from __future__ import annotations
 import hashlib
 import json
 import math
+import os
 import re
+import stat
 from collections.abc import Callable, Mapping
 from contextlib import suppress
 from pathlib import Path
@@ -21,9 +23,12 @@ from torch import Tensor
 
 from invaug.lab import atomic
 from invaug.lab.errors import UserError
+from invaug.lab.outlets import plain
 
 SCHEMA = 1
 N_KEPT = 2
+MAX_MANIFEST = 64 << 20  # bytes; those of large networks have some 100 kB
+MAX_SHOWN = 300  # characters of an error's own words: a hostile file may put anything into them
 MANIFEST = re.compile(r"step-(\d{8,})\.json")
 TENSORS = re.compile(r"step-(\d{8,})(\.\d+)?\.safetensors")
 DTYPES = (
@@ -61,6 +66,7 @@ def save(folder: Path, state: Mapping[str, Any], *, step: int, epoch: int, meta:
         raise ValueError(f"step must not be negative, got {step}")
     tensors = _Tensors()
     content = {"meta": tensors.encode(meta, "meta"), "state": tensors.encode(state, "state")}
+    _refuse_link(folder)
     try:
         with atomic.reporting(folder):
             folder.mkdir(parents=True, exist_ok=True)
@@ -74,6 +80,7 @@ def save(folder: Path, state: Mapping[str, Any], *, step: int, epoch: int, meta:
 
 def load(folder: Path) -> Checkpoint | None:
     """Return the newest checkpoint that is whole, None if none was ever finished; a newer schema is refused."""
+    _refuse_link(folder)
     skipped: list[str] = []
     for path in reversed(_manifests(folder)):
         try:
@@ -81,10 +88,16 @@ def load(folder: Path) -> Checkpoint | None:
         except PermissionError as error:  # the user can mend this, and would not want to lose the later steps
             raise UserError(f"cannot read {error.filename}: {error.strerror}") from error
         except (DamageError, OSError) as error:
-            skipped.append(f"{path.stem} was skipped: {error}")
+            skipped.append(plain(f"{path.stem} was skipped: {error}"))
     if skipped:
         raise UserError(f"no checkpoint in {folder} can be used: {'; '.join(skipped)}")
     return None
+
+
+def _refuse_link(folder: Path) -> None:
+    """Refuse a folder that leads elsewhere: in a run from elsewhere it could lead to any folder of the user's."""
+    if folder.is_symlink():
+        raise UserError(f"{folder} is a link, and a run keeps its checkpoints itself: link to the whole run instead")
 
 
 def latest(folder: Path) -> Path | None:
@@ -109,7 +122,10 @@ def _write(folder: Path, content: Mapping[str, Any], data: bytes, step: int, epo
     try:
         atomic.write_bytes(file, data)
         head = {"schema": SCHEMA, "step": step, "epoch": epoch, "tensors": about}
-        atomic.write_bytes(manifest, seal({**head, **content}))
+        sealed = seal({**head, **content})
+        if len(sealed) > MAX_MANIFEST:
+            raise ValueError(f"the state beside its tensors takes {len(sealed):,} bytes, over {MAX_MANIFEST:,}")
+        atomic.write_bytes(manifest, sealed)
     except BaseException:
         with suppress(OSError):
             _sweep(folder)  # tensors that no manifest names; a full disk needs the space
@@ -150,7 +166,9 @@ def _manifests(folder: Path) -> list[Path]:
     """Return the manifests in the order of their steps."""
     if not folder.is_dir():
         return []
-    return sorted((p for p in folder.iterdir() if MANIFEST.fullmatch(p.name) and p.is_file()), key=_step)
+    return sorted(
+        (p for p in folder.iterdir() if MANIFEST.fullmatch(p.name) and (p.is_file() or p.is_symlink())), key=_step
+    )
 
 
 def _step(path: Path) -> int:
@@ -158,7 +176,7 @@ def _step(path: Path) -> int:
 
 
 def _read(path: Path) -> Checkpoint:
-    body = _open_seal(path.read_bytes())
+    body = _open_seal(_bytes(path, MAX_MANIFEST))
     _check_schema(path, body)
     try:
         file, size, digest = (body["tensors"][key] for key in ("file", "size", "sha256"))
@@ -166,13 +184,37 @@ def _read(path: Path) -> Checkpoint:
         # clones, because torch aligns its own memory, and kernels may round by alignment
         tensors = {name: tensor.clone() for name, tensor in safetensors.torch.load(data).items()}
         state, meta = decode(body["state"], tensors), decode(body["meta"], tensors)
-        if not (isinstance(state, dict) and isinstance(meta, dict) and body["step"] == _step(path)):
+        if not (isinstance(state, dict) and isinstance(meta, dict) and _counts(body) and body["step"] == _step(path)):
             raise DamageError("its manifest is not one of ours")
-        return Checkpoint(state, body["step"], int(body["epoch"]), meta, path)
+        return Checkpoint(state, body["step"], body["epoch"], meta, path)
     except (OSError, DamageError):
         raise
     except Exception as error:  # whatever a hostile file provokes
-        raise DamageError(f"its content cannot be read ({type(error).__name__}: {error})") from error
+        reason = f"{type(error).__name__}: {error}"[:MAX_SHOWN]
+        raise DamageError(f"its content cannot be read ({reason})") from error
+
+
+def _counts(body: Mapping[str, Any]) -> bool:
+    """Whether step and epoch are numbers one can count to."""
+    return all(type(body[key]) is int and 0 <= body[key] < 2**63 for key in ("step", "epoch"))
+
+
+def _bytes(path: Path, most: int) -> bytes:
+    """Return the content of a regular file that is not too large; a link could lead to any file of the user's."""
+    found = path.lstat()
+    if not stat.S_ISREG(found.st_mode):
+        raise DamageError(f"{path.name} is not a regular file")
+    if found.st_size > most:
+        raise DamageError(f"{path.name} has {found.st_size:,} bytes, over the limit of {most:,}")
+    return path.read_bytes()
+
+
+def _memory() -> int:
+    """Return the bytes of memory of this machine, where it tells."""
+    try:
+        return os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
+    except (AttributeError, ValueError, OSError):
+        return 1 << 63
 
 
 def _open_seal(raw: bytes) -> dict[str, Any]:
@@ -196,10 +238,10 @@ def _check_schema(path: Path, body: Mapping[str, Any]) -> None:
 def _read_tensors(manifest: Path, name: str, size: int, digest: str) -> bytes:
     path = manifest.with_name(name) if TENSORS.fullmatch(name) else None
     if path is None or not path.is_file():
-        raise DamageError(f"its tensors are missing ({name})")
+        raise DamageError(f"its tensors are missing ({name[:MAX_SHOWN]})")
     if path.stat().st_size != size:
         raise DamageError(f"{name} has {path.stat().st_size} bytes instead of {size}")
-    data = path.read_bytes()
+    data = _bytes(path, _memory())
     if hashlib.sha256(data).hexdigest() != digest:
         raise DamageError(f"{name} was changed (SHA-256 differs)")
     return data

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import inspect
 import json
-import os
 import sys
 from collections.abc import Callable
 from pathlib import Path
@@ -15,7 +14,10 @@ import typer
 from pydantic.fields import FieldInfo
 
 from invaug.lab import config as configs
-from invaug.lab.errors import UserError, nearest
+from invaug.lab.environment import is_first
+from invaug.lab.errors import RunError, UserError, nearest
+from invaug.lab.outlets import outlets, plain, say
+from invaug.lab.signals import Stopped
 
 app = typer.Typer(
     help="Train networks that respect the symmetries you name, and learn what each symmetry costs.",
@@ -23,18 +25,23 @@ app = typer.Typer(
 )  # fmt: skip
 Json = Annotated[bool, typer.Option("--json", help="print one JSON document instead of tables")]
 RunPath = Annotated[Path, typer.Argument(help="folder of a run")]
+Trust = Annotated[bool, typer.Option("--trust-model", help="run the code of the run's own module:factory")]
 
 
 def main() -> None:
     """Run the command; the user's mistakes become one line and exit code 2, a failed run one line and 1."""
+    with outlets():
+        _run()
+
+
+def _run() -> None:
     try:
         code = app(prog_name="invaug", standalone_mode=False)
         sys.stdout.flush()
-    except UserError as error:
-        _stop(str(error), 2)
-    except BrokenPipeError:  # whoever read our output has left; that is not an error
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # or Python complains when it flushes at the end
-        raise SystemExit(0) from None
+    except (UserError, RunError) as error:
+        _stop(str(error), 2 if isinstance(error, UserError) else 1, error.shared)
+    except Stopped as error:
+        _stop(str(error), 128 + error.signum, shared=True)
     except PermissionError as error:
         _stop(f"no permission to use {error.filename or error}: choose another --out or --data-dir", 2)
     except OSError as error:
@@ -55,13 +62,13 @@ def _stop_for(error: Exception) -> None:
         raise SystemExit(130) from None
     if hasattr(error, "format_message"):  # a wrong flag, a missing argument
         _stop(f"{error.format_message()} (invaug --help)", 2)
-    if kind != "RunError":
-        raise error
-    _stop(str(error), 1)
+    raise error
 
 
-def _stop(message: str, code: int) -> None:
-    print(f"invaug: {' '.join(message.split())}", file=sys.stderr)
+def _stop(message: str, code: int, shared: bool = False) -> None:
+    if shared and not is_first():  # the first rank says it; a code here would make Fabric kill that rank meanwhile
+        raise SystemExit(0)
+    say(f"invaug: {' '.join(message.split())}")
     raise SystemExit(code)
 
 
@@ -77,9 +84,12 @@ Examples:
 """
 
 
+OUT_HELP = "folder of the run [a new one in runs/]"
+
+
 def train(
     data: str | None, config: str | None, out: Path | None, resume: bool, compare: bool, quiet: bool,
-    as_json: bool, **flags: Any,
+    as_json: bool, trust_model: bool, **flags: Any,
 ) -> None:  # fmt: skip
     """Collect what was given, build the config, run."""
     given = configs.read(config) if config else {}
@@ -88,8 +98,10 @@ def train(
         given["data"] = data
     from invaug.lab.train import run_all
 
-    results = run_all(given, out, resume=resume, compare=compare, quiet=quiet or as_json)
-    if as_json:
+    results = run_all(
+        given, out, resume=resume, compare=compare, quiet=quiet or as_json, trust_model=trust_model
+    )  # fmt: skip
+    if as_json and is_first():
         print(json.dumps(results))
 
 
@@ -124,15 +136,23 @@ def _flag_type(kind: Any) -> Any:
     return str if get_origin(kind) is Literal else kind
 
 
+def _folder(name: str) -> Path:
+    """Return the path; the empty one, as of a shell variable that is not set, would be the folder we are in."""
+    if not name:
+        raise typer.BadParameter("the name is empty")
+    return Path(name)
+
+
 def _train_command() -> Callable[..., None]:
     fixed: list[tuple[str, Any, Any, Any]] = [
         ("data", str | None, typer.Argument(help="a dataset, a folder, an .npz [digits]", show_default=False), None),
         ("config", str | None, typer.Option("--config", help="a TOML file, or a shipped config (invaug ls)"), None),
-        ("out", Path | None, typer.Option("--out", help="folder of the run [a new one in runs/]"), None),
+        ("out", Path | None, typer.Option("--out", parser=_folder, metavar="PATH", help=OUT_HELP), None),
         ("resume", bool, typer.Option("--resume", help="go on from the last checkpoint in --out"), False),
         ("compare", bool, typer.Option("--compare", help="also plain training and TrivialAugment, same budget"), False),
         ("quiet", bool, typer.Option("--quiet", help="print only where the run is"), False),
         ("as_json", bool, typer.Option("--json", help="print one JSON document instead of tables"), False),
+        ("trust_model", bool, typer.Option("--trust-model", help="--resume: run the run's own module:factory"), False),
     ]  # fmt: skip
     head = [
         inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, default=default, annotation=Annotated[kind, option])
@@ -159,6 +179,7 @@ def evaluate(
     draws: Annotated[int, typer.Option(min=1, help="random transformations per image")] = 16,
     images: Annotated[int, typer.Option(min=1, help="images for the table of operations and levels")] = 256,
     device: Annotated[str, typer.Option(help="cpu, cuda, mps")] = "cpu",
+    trust_model: Trust = False,
     as_json: Json = False,
 ) -> None:
     """Measure a run: clean, under its set (uniform, λ_c, worst), by operation, level and class; calibration.
@@ -167,7 +188,7 @@ def evaluate(
     """
     from invaug.lab.inspect_run import evaluate_run
 
-    evaluate_run(run, data, data_dir, draws, images, device, as_json)
+    evaluate_run(run, data, data_dir, draws, images, device, as_json, trust_model=trust_model)
 
 
 @app.command()
@@ -175,6 +196,7 @@ def export(
     run: RunPath,
     to: Annotated[str, typer.Option(help="safetensors, torchscript, onnx or state-dict")] = "safetensors",
     output: Annotated[Path | None, typer.Option("-o", "--output", help="file to write [RUN/model.EXT]")] = None,
+    trust_model: Trust = False,
 ) -> None:
     """Write the trained model in a format other tools read.
 
@@ -182,7 +204,7 @@ def export(
     """
     from invaug.lab.export import export_run
 
-    print(export_run(run, to, output))
+    print(plain(str(export_run(run, to, output, trust_model=trust_model))))
 
 
 @app.command()
@@ -190,6 +212,7 @@ def predict(
     run: RunPath,
     images: Annotated[list[Path], typer.Argument(help="image files")],
     top: Annotated[int, typer.Option(min=1, help="classes to show per image")] = 3,
+    trust_model: Trust = False,
     as_json: Json = False,
 ) -> None:
     """Say what is on images.
@@ -198,13 +221,30 @@ def predict(
     """
     from invaug.lab.export import predict_files
 
-    rows = predict_files(run, images, top)
+    rows = predict_files(run, images, top, trust_model=trust_model)
     if as_json:
         print(json.dumps(rows))
         return
     for row in rows:
         guesses = ", ".join(f"{guess['class']} {guess['probability']:.1%}" for guess in row["predictions"])
-        print(f"{row['file']}: {guesses}")
+        print(plain(f"{row['file']}: {guesses}"))
+
+
+@app.command()
+def scan(
+    path: Annotated[Path, typer.Argument(help="a folder of images, or an .npz")],
+    as_json: Json = False,
+) -> None:
+    """Check data before training: every bad or odd file with its reason, classes, sizes, modes; 1 if some are bad.
+
+    Example: invaug scan photos/ --json
+    """
+    from invaug.lab.scan import scan as scan_path
+    from invaug.lab.scan_table import lines
+
+    report = scan_path(path.expanduser())
+    print(report.as_json() if as_json else "\n".join(lines(report)))
+    raise typer.Exit(int(bool(report.bad)))
 
 
 @app.command()

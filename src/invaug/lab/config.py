@@ -38,6 +38,7 @@ class Config(BaseModel):
     val_fraction: float = Field(0.0, ge=0, lt=1, description="share of the training images held out for choices")
     image_size: int | None = Field(None, ge=1, le=8192, description="side to resize images to")
     workers: int = Field(2, ge=0, description="processes that decode image files")
+    on_bad: Literal["stop", "skip"] = Field("stop", description="image files that cannot be used; skips at most 1 %")
 
     model: str = Field("auto", description="wrn-40-2, resnet-8, cnn, a timm name, or your own module:factory")
 
@@ -84,6 +85,9 @@ class Config(BaseModel):
     accumulate: int = Field(1, ge=1, description="batches per optimiser step")
     early_stop: int = Field(0, ge=0, description="stop after this many epochs without a better validation accuracy")
     drop_last: bool = Field(True, description="leave out the last incomplete batch")
+    checkpoint_minutes: float = Field(10.0, ge=0, description="save at least this often, also within an epoch; 0 never")
+    checkpoint_steps: int = Field(0, ge=0, description="save every so many optimiser steps; 0 does not count them")
+    on_nan: Literal["stop", "skip"] = Field("stop", description="batches whose loss is not finite; skips at most 1 %")
 
     seed: int = Field(0, ge=0, description="the only source of randomness")
     device: str = Field("auto", description="auto, cpu, cuda, mps")

@@ -7,12 +7,11 @@ method, and takes the same share of every class.
 from __future__ import annotations
 
 import math
-import zipfile
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from difflib import get_close_matches
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, get_args
 
 import numpy as np
 import torch
@@ -20,9 +19,13 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from invaug.images import MAX_SIDE
+from invaug.lab.checking import OnBad, usable
+from invaug.lab.decoding import Shape, choose_shape, decode_all, resize_all
 from invaug.lab.errors import UserError, nearest
-from invaug.lab.folder import Files, Listing, Shape, choose_shape, decode_all, resize_all, scan
-from invaug.lab.sources import SOURCES, Arrays, Source, obtain
+from invaug.lab.folder import Files, Listing, list_folder
+from invaug.lab.npz import check_classes, read_npz
+from invaug.lab.readers import Arrays
+from invaug.lab.sources import SOURCES, Source, obtain
 
 NAMES: tuple[str, ...] = tuple(SOURCES)
 MEMORY = 1_500_000_000  # bytes of pixels that live in memory and on the device: Tiny ImageNet (1.35e9) fits
@@ -87,6 +90,7 @@ def load(
     image_size: int | None = None,
     seed: int = 0,
     download: bool = True,
+    on_bad: OnBad = "stop",
 ) -> Dataset:
     """Return a dataset by its known name, or from an .npz file or a folder of images.
 
@@ -95,11 +99,14 @@ def load(
         fraction: Share of the training images of each class that is used.
         per_class: Number of training images of each class that is used.
         val_fraction: Share of those that is held out for choices.
-        image_size: Side the images are resized and cropped to; `folder.choose_shape` says what happens without.
+        image_size: Side the images are resized and cropped to; `decoding.choose_shape` says what happens without.
+        on_bad: Whether image files that cannot be used stop the loading, or are left out if they are few.
     """
-    _check_options(fraction, per_class, val_fraction, image_size, seed)
+    _check_options(fraction, per_class, val_fraction, image_size, seed, on_bad)
     try:
         name, content = _open(data, data_dir, download)
+        if isinstance(content, Listing):
+            content = usable(content, on_bad)
     except OSError as error:  # no permission, a name too long
         raise UserError(f"cannot read {error.filename or data}: {error.strerror or error}") from error
     source = SOURCES.get(data, Source(""))  # a folder of yours may be called mnist and still be yours
@@ -141,60 +148,8 @@ def stratified(targets: Tensor, n_wanted: NDArray[np.int64], *key: int) -> NDArr
     return mask
 
 
-def read_npz(path: Path) -> Arrays:
-    """Return the arrays of an .npz: x_train, y_train, x_test, y_test and, if there, classes; nothing is unpickled."""
-    wanted = ("x_train", "y_train", "x_test", "y_test")
-    try:
-        with path.open("rb") as file:  # numpy leaves a broken file open
-            found = np.load(file, allow_pickle=False)
-            held = getattr(found, "files", [])
-            arrays = {name: found[name] for name in (*wanted, "classes") if name in held}
-    except (OSError, ValueError, EOFError, MemoryError, SyntaxError, zipfile.BadZipFile) as error:
-        raise UserError(f"cannot read {path}: {' '.join(str(error).split())}") from error
-    if missing := [name for name in wanted if name not in arrays]:
-        raise UserError(f"{path} has no {missing[0]}: it holds {', '.join(held) or 'no named arrays'}")
-    classes = tuple(str(name) for name in arrays.get("classes", np.array([])).reshape(-1))
-    x_train, x_test = (_pixels(arrays[name], f"{name} of {path}") for name in ("x_train", "x_test"))
-    y_train, y_test = (_labels(arrays[name], f"{name} of {path}") for name in ("y_train", "y_test"))
-    return Arrays(x_train, y_train, x_test, y_test, classes)
-
-
-def _pixels(array: NDArray[Any], name: str) -> NDArray[np.uint8]:
-    """Return images as bytes (n, channels, height, width)."""
-    if array.ndim not in (3, 4) or 0 in array.shape:
-        raise UserError(f"{name} must be images of shape (n, height, width[, channels]), got shape {array.shape}")
-    array = array[..., None] if array.ndim == 3 else array
-    _, second, _, last = array.shape
-    if last in (1, 3, 4) or second >= last:  # channels are last, unless only the second axis is short enough
-        array = array.transpose(0, 3, 1, 2)
-    return _bytes(array, name)
-
-
-def _bytes(array: NDArray[Any], name: str) -> NDArray[np.uint8]:
-    if array.dtype == np.uint8:
-        return array
-    if array.dtype.kind not in "iuf":
-        raise UserError(f"{name} must be uint8, or float in [0, 1], got {array.dtype}")
-    bad = np.isnan(array).reshape(len(array), -1).any(1)
-    if bad.any():
-        raise UserError(f"{name} has NaN pixels in {bad.sum()} images, the first is image {bad.argmax()}")
-    low, high, most = array.min(), array.max(), 1 if array.dtype.kind == "f" else 255
-    if low < 0 or high > most:
-        raise UserError(f"{name} ({array.dtype}) must lie in 0 to {most}, got {low:g} to {high:g}: save it as uint8")
-    return (np.rint(array * 255.0) if most == 1 else array).astype(np.uint8)
-
-
-def _labels(array: NDArray[Any], name: str) -> NDArray[np.int64]:
-    array = array[:, 0] if array.ndim == 2 and array.shape[1] == 1 else array
-    if array.ndim != 1 or not len(array):
-        raise UserError(f"{name} must have one label per image, got shape {array.shape}")
-    if array.dtype.kind not in "iu":
-        raise UserError(f"{name} must be integers from 0, got {array.dtype}, for example {array[0]}")
-    return array.astype(np.int64)
-
-
 def _check_options(
-    fraction: float, per_class: int | None, val_fraction: float, image_size: int | None, seed: int
+    fraction: float, per_class: int | None, val_fraction: float, image_size: int | None, seed: int, on_bad: str
 ) -> None:
     rules = (
         (0 < fraction <= 1, f"fraction must be above 0 and at most 1, got {fraction}"),
@@ -203,6 +158,7 @@ def _check_options(
         (0 <= val_fraction < 1, f"val_fraction must be at least 0 and below 1, got {val_fraction}"),
         (image_size is None or 1 <= image_size <= MAX_SIDE, f"image_size must be 1 to {MAX_SIDE}, got {image_size}"),
         (seed >= 0, f"seed must be at least 0, got {seed}"),
+        (on_bad in get_args(OnBad), f"on_bad must be stop or skip, got {on_bad}"),
     )
     for kept, message in rules:
         if not kept:
@@ -216,7 +172,7 @@ def _open(data: str, data_dir: Path | None, download: bool) -> tuple[str, Arrays
         return data, read_npz(found) if isinstance(found, Path) else found
     path = Path(data).expanduser()
     if data and path.is_dir():
-        return path.resolve().name, scan(path)
+        return path.resolve().name, list_folder(path)
     if path.suffix.lower() == ".npz" and path.is_file():
         return path.stem, read_npz(path)
     if data and path.exists():
@@ -248,31 +204,14 @@ def _from_files(listing: Listing, known: Shape | None, image_size: int | None) -
 
 
 def _from_arrays(arrays: Arrays) -> _Found:
-    n_classes = len(arrays.classes) or int(arrays.y_train.max()) + 1
-    classes = arrays.classes or tuple(str(label) for label in range(n_classes))
-    train = _split("train", arrays.x_train, arrays.y_train, n_classes)
-    counts = np.bincount(train.targets, minlength=n_classes)
-    if np.count_nonzero(counts) < 2:
-        raise UserError(f"there must be at least two classes, every label of y_train is {int(train.targets[0])}")
-    if not counts.all():
-        raise UserError(f"class {classes[counts.argmin()]} has no training image: y_train never is {counts.argmin()}")
-    if arrays.x_test is None or arrays.y_test is None:
-        return _Found(train, None, None, classes)
-    if arrays.x_train.shape[1:] != arrays.x_test.shape[1:]:
-        shapes = f"{arrays.x_train.shape[1:]} and {arrays.x_test.shape[1:]}"
-        raise UserError(f"x_train and x_test must agree in channels, height and width, got {shapes}")
-    return _Found(train, None, _split("test", arrays.x_test, arrays.y_test, n_classes), classes)
+    classes = check_classes(arrays)
+    test = None if arrays.x_test is None else _split(arrays.x_test, arrays.y_test)
+    return _Found(_split(arrays.x_train, arrays.y_train), None, test, classes)
 
 
-def _split(name: str, images: NDArray[Any], labels: NDArray[Any], n_classes: int) -> Split:
-    if len(images) != len(labels):
-        raise UserError(f"x_{name} and y_{name} must be as long, got {len(images)} images and {len(labels)} labels")
-    wrong = (labels < 0) | (labels >= n_classes)
-    if wrong.any():
-        row = int(wrong.argmax())
-        raise UserError(f"y_{name} must be from 0 to {max(n_classes - 1, 1)}, got {labels[row]} at image {row}")
+def _split(images: NDArray[Any], labels: NDArray[Any] | None) -> Split:
     owned = np.require(images, np.uint8, ("C", "W", "O"))  # torch wants memory it may write to
-    return Split(torch.from_numpy(labels.astype(np.int64)), torch.from_numpy(owned))
+    return Split(torch.from_numpy(np.array(labels, np.int64)), torch.from_numpy(owned))
 
 
 def _subset(train: Split, classes: Sequence[str], fraction: float, per_class: int | None, seed: int) -> Split:

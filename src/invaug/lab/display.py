@@ -2,25 +2,30 @@
 
 from __future__ import annotations
 
-import os
 import sys
 import time
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import Any, TextIO, cast
 
 from rich.console import Console
 from rich.live import Live
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 from rich.table import Table
 
+from invaug.lab.alarm import advice
+from invaug.lab.outlets import Forgiving, plain
+
 
 class Screen(Console):
-    """A console that goes quiet when whoever read it has left: `| head` must not end a training."""
+    """A console that shows text as it is, and goes quiet when whoever read it has left: training must not end."""
 
-    def on_broken_pipe(self) -> None:
-        """Write to nowhere from now on; rich would exit."""
-        self.quiet = True
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+    def __init__(self, **options: Any) -> None:
+        file = cast(TextIO, Forgiving(sys.stdout)) if sys.stdout else None  # None where there is no console at all
+        super().__init__(file=file, markup=False, emoji=False, **options)
+
+    def print(self, *objects: Any, **options: Any) -> None:
+        """Print; texts lose their control codes, tables were made by us."""
+        super().print(*(plain(each) if isinstance(each, str) else each for each in objects), **options)
 
 
 class Display:
@@ -32,6 +37,7 @@ class Display:
         self.epochs = epochs
         self.last: Mapping[str, Any] = {}
         self.epoch_now = done
+        self.quiet_until = 0
         self.progress = Progress(
             TextColumn("[bold]epoch {task.fields[epoch]}/" + str(epochs)), BarColumn(), MofNCompleteColumn(),
             TextColumn("{task.fields[line]}"), TimeRemainingColumn(), console=self.console,
@@ -66,6 +72,15 @@ class Display:
         if not self.quiet:
             line = f"epoch {row['epoch']:>3}/{self.epochs}  {one_line(row)}"
             self.console.print(line, highlight=False, soft_wrap=True)
+            self._alarm(row)
+
+    def _alarm(self, row: Mapping[str, Any]) -> None:
+        """Warn of a constraint out of reach, when it first is and again every ten epochs."""
+        stuck = [k for k, out in enumerate(row.get("out_of_reach", [])) if out]
+        if stuck and self.epoch_now >= self.quiet_until:
+            self.quiet_until = self.epoch_now + 10
+            for k in stuck:
+                self.console.print(f"warning: {advice(row, k)}", style="bold red", highlight=False, soft_wrap=True)
 
 
 COLUMNS: Sequence[tuple[str, str, str]] = (

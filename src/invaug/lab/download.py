@@ -10,19 +10,21 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from http.client import HTTPException, HTTPResponse
+from io import BytesIO
 from pathlib import Path
 from typing import IO
 from urllib.error import HTTPError
 from urllib.request import Request, urlopen
 
 from invaug.lab.atomic import sync_folder
-from invaug.lab.errors import UserError
+from invaug.lab.errors import UserError, reading
 
 TIMEOUT = 30.0  # seconds without a byte
 ATTEMPTS = 4  # connections per address: university servers drop them
 PAUSE = 1.0  # seconds before the second attempt, doubled before each further one
 MAX_BYTES = 8 << 30  # a server that never stops must not fill the disk
 CHUNK = 1 << 18
+MAX_TEXT = 1 << 20  # bytes of a file of words
 
 if sys.platform == "win32":
 
@@ -37,18 +39,15 @@ else:
             fcntl.flock(file, fcntl.LOCK_EX)
 
 
-def md5_of(path: Path) -> str:
-    """Return the MD5 of a file: the checksum its publishers give."""
-    try:
-        with path.open("rb") as file:
-            return _md5(file)
-    except OSError as error:
-        raise UserError(f"cannot read {path}: {error.strerror or error}") from error
+def md5_of(path: Path, *, text: bool = False) -> str:
+    """Return the MD5 of a file, the checksum its publishers give; of text, without carriage returns."""
+    with reading(path), path.open("rb") as file:
+        return _md5(BytesIO(file.read(MAX_TEXT).replace(b"\r", b"")) if text else file)
 
 
-def verify(path: Path, md5: str) -> None:
-    """Raise unless the file is, byte for byte, the one that was published."""
-    found = md5_of(path)
+def verify(path: Path, md5: str, *, text: bool = False) -> None:
+    """Raise unless the file is, byte for byte, or line for line, the one that was published."""
+    found = md5_of(path, text=text)
     if found != md5:
         way_out = "delete it, so that it is downloaded again, or put the official file there"
         raise UserError(f"{path} is not the official file (md5 {found}, published {md5}): {way_out}")

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
 from difflib import get_close_matches
 
 MANY = 25  # more names than one line should list
@@ -10,6 +11,14 @@ MANY = 25  # more names than one line should list
 
 class UserError(ValueError):
     """The input is wrong; the message names the value and the way out."""
+
+    shared = False  # whether every rank has it, so that one may speak for all
+
+
+class RunError(RuntimeError):
+    """Training cannot go on; the last good state is on disk."""
+
+    shared = False
 
 
 def nearest(name: str, names: Iterable[str]) -> str:
@@ -19,3 +28,17 @@ def nearest(name: str, names: Iterable[str]) -> str:
     if near:
         return f"did you mean {' or '.join(near)}?"
     return f"choose one of {', '.join(known)}" if len(known) <= MANY else "see invaug ls"
+
+
+@contextmanager
+def reading(what: object) -> Iterator[None]:
+    """Turn whatever is raised on hostile bytes into the user's one line: decoders raise what they like."""
+    try:
+        yield
+    except Exception as error:
+        raise UserError(f"cannot read {what}: {reason_of(error)}") from error
+
+
+def reason_of(error: Exception) -> str:
+    """Return in one line why something failed."""
+    return " ".join((getattr(error, "strerror", None) or str(error) or type(error).__name__).split())

@@ -20,9 +20,11 @@ N_BINS = 15  # of the calibration error
 Progress = Callable[[int, int], None]
 
 
-def clean(network: nn.Module, finish: Finish, split: Split, workers: int = 0) -> dict[str, float]:
+def clean(
+    network: nn.Module, finish: Finish, split: Split, workers: int = 0, progress: Progress | None = None
+) -> dict[str, float]:
     """Return loss and accuracy on the images as they are."""
-    losses, scores, targets = predict_split(network, finish, split, workers)
+    losses, scores, targets = predict_split(network, finish, split, workers, progress)
     return {"loss": float(losses.mean()), "accuracy": float((scores.argmax(1) == targets).float().mean())}
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import io
 import json
 import warnings
+import zipfile
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass
@@ -46,7 +47,7 @@ class Card:
         return {key: json.dumps(value) for key, value in asdict(self).items()}
 
 
-def export_run(run: Path, to: str, output: Path | None) -> Path:
+def export_run(run: Path, to: str, output: Path | None, *, trust_model: bool = False) -> Path:
     """Write the model of a run in a format of FORMATS; return the new file.
 
     torchscript and onnx take uint8 images and give class scores; safetensors and state-dict hold the network's weights.
@@ -56,7 +57,7 @@ def export_run(run: Path, to: str, output: Path | None) -> Path:
     convert, name = FORMATS[to]
     path = output or run / name
     _check_free(path)
-    content = convert(load(run), Card.of(run))
+    content = convert(load(run, trust_model=trust_model), Card.of(run))
     _check_free(path)  # someone else may have been quicker
     try:
         atomic.write_bytes(path, content)
@@ -65,9 +66,9 @@ def export_run(run: Path, to: str, output: Path | None) -> Path:
     return path
 
 
-def predict_files(run: Path, images: list[Path], top: int) -> list[dict[str, Any]]:
+def predict_files(run: Path, images: list[Path], top: int, *, trust_model: bool = False) -> list[dict[str, Any]]:
     """Return, for every image file, its most probable classes, best first."""
-    predictor, shape = load(run), Card.of(run).image_shape
+    predictor, shape = load(run, trust_model=trust_model), Card.of(run).image_shape
     if shape[0] not in (1, 3):
         raise UserError(f"{run} was trained on images of {shape[0]} channels; image files have 1 or 3")
     with folder.quiet():
@@ -118,7 +119,17 @@ def _torchscript(predictor: Predictor, card: Card) -> bytes:
     with _exporting(card.model):
         about = {"invaug.json": json.dumps(asdict(card)).encode()}
         torch.jit.save(_traced(predictor, card), buffer, _extra_files=about)
-    return buffer.getvalue()
+    return _without_sources(buffer)
+
+
+def _without_sources(saved: io.BytesIO) -> bytes:
+    """Return a TorchScript archive without its notes for debuggers: they tell where files lie on this machine."""
+    kept = io.BytesIO()
+    with zipfile.ZipFile(saved) as old, zipfile.ZipFile(kept, "w") as new:
+        for member in old.infolist():
+            if not member.filename.endswith(".debug_pkl"):
+                new.writestr(zipfile.ZipInfo(member.filename), old.read(member))
+    return kept.getvalue()
 
 
 def _onnx(predictor: Predictor, card: Card) -> bytes:

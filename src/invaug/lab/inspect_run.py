@@ -19,6 +19,7 @@ from rich.table import Table
 from invaug.lab import datasets, evaluate, methods
 from invaug.lab.config import Config
 from invaug.lab.errors import UserError, nearest
+from invaug.lab.outlets import plain
 from invaug.lab.run import DataFacts, load, read_config
 
 COLUMNS = ("low", "25 %", "50 %", "75 %", "high")  # magnitudes shown per operation
@@ -31,11 +32,12 @@ Titled = tuple[str, Table]
 
 
 def evaluate_run(
-    run: Path, data: str | None, data_dir: Path | None, draws: int, images: int, device: str, as_json: bool
-) -> None:
+    run: Path, data: str | None, data_dir: Path | None, draws: int, images: int, device: str, as_json: bool, *,
+    trust_model: bool = False,
+) -> None:  # fmt: skip
     """Measure a run on its own test images or on those of another dataset, and print what was found."""
     config, facts = read_config(run)
-    predictor = load(run, _checked_device(device))
+    predictor = load(run, _checked_device(device), trust_model=trust_model)
     dataset = _test_data(config, facts, data, data_dir)
     with _progress() as step:
         found = evaluate.whole(
@@ -47,7 +49,7 @@ def evaluate_run(
     if as_json:
         print(json.dumps(_finite(report)))
         return
-    show(report, Console(highlight=False))
+    show(report, Console(highlight=False, emoji=False))
 
 
 def _checked_device(name: str) -> str:
@@ -63,13 +65,17 @@ def _checked_device(name: str) -> str:
 
 
 def _test_data(config: Config, facts: DataFacts, data: str | None, data_dir: Path | None) -> datasets.Dataset:
-    """Return the run's dataset, or another one with its classes, brought to the size of its images."""
+    """Return the run's dataset, or another one with its classes, brought to the size of its images.
+
+    What the run itself names is only read, as images: a download goes where the user says, not where a run says.
+    """
     _, height, width = facts.image_shape
     # the test images do not depend on how the training images were thinned, but fewer of these are read sooner
     thinned = {key: getattr(config, key) for key in ("fraction", "per_class", "val_fraction", "seed")}
     dataset = datasets.load(
         data or config.data,
         data_dir=data_dir or config.data_dir,
+        download=data_dir is not None or config.data_dir is None,
         image_size=height if height == width else None,
         **({} if data else thinned),
     )
@@ -188,7 +194,7 @@ def _table(first: str, *others: str) -> Table:
 
 def _safe(text: str) -> str:
     """Return text that a terminal shows as it is: names of classes and files may hold markup or control codes."""
-    return escape("".join(character if character.isprintable() else "?" for character in text))
+    return escape(plain(text))
 
 
 def _finite(value: Any) -> Any:

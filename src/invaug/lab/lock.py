@@ -6,6 +6,7 @@ import errno
 import json
 import os
 import socket
+import stat
 import sys
 import time
 from pathlib import Path
@@ -68,9 +69,14 @@ class RunLock:
         flags = os.O_RDWR | os.O_CREAT | getattr(os, "O_NOFOLLOW", 0)
         try:
             self.folder.mkdir(parents=True, exist_ok=True)
-            return os.open(self.path, flags, 0o666)
+            descriptor = os.open(self.path, flags, 0o666)
         except OSError as error:
             raise UserError(f"cannot lock {self.folder}: {error.strerror}") from None
+        found = os.fstat(descriptor)
+        if not stat.S_ISREG(found.st_mode) or found.st_nlink > 1:  # it will be overwritten
+            os.close(descriptor)
+            raise UserError(f"cannot lock {self.folder}: {NAME} is not a file of its own; remove it")
+        return descriptor
 
     def _take(self, descriptor: int) -> None:
         """Lock, or refuse with the owner's name; a new owner needs a moment to write it over that of a dead one."""

@@ -1,190 +1,266 @@
-"""The training loop: Algorithm 2 over batches, epochs and checkpoints."""
+"""The training loop: Algorithm 2 over batches and epochs, saved so that a kill at any moment costs only time."""
 
 from __future__ import annotations
 
 import math
 import time
-from collections.abc import Callable
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+from itertools import islice
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import torch
-from lightning_fabric import Fabric
 from torch import Tensor
-from torch.optim.swa_utils import AveragedModel, get_ema_multi_avg_fn
 
-from invaug import InvarianceConstrained, Step
-from invaug.lab import checkpoint, methods, models
+from invaug import Step
+from invaug.lab import checkpoint, ranks
+from invaug.lab.alarm import out_of_reach
 from invaug.lab.batches import Batch, batches, n_batches
 from invaug.lab.config import Config
 from invaug.lab.datasets import Dataset
+from invaug.lab.errors import RunError
 from invaug.lab.evaluate import clean
-from invaug.lab.finish import Finish, randomness
-from invaug.lab.memory import keep_freed
-from invaug.lab.record import Record
+from invaug.lab.finish import Finish
+from invaug.lab.record import Record, read
 from invaug.lab.schedules import learning_rate
+from invaug.lab.signals import Signals, Stopped
 from invaug.lab.tally import Tally
+from invaug.lab.training import Training
 
+NAN_QUOTA = 0.01  # share of an epoch's batches that on_nan=skip may leave out; one is always allowed
 Row = dict[str, Any]
+AfterStep = Callable[[bool], None]
 
 
-class RunError(RuntimeError):
-    """Training cannot go on; the last good state is on disk."""
+class BadStepError(RunError):
+    """A step whose loss or gradient is not finite; nothing was updated."""
+
+    shared = True  # all ranks know
+
+
+@dataclass(frozen=True)
+class Watch:
+    """What a run tells whoever looks on."""
+
+    batch: Callable[[int, Row], None] = lambda *_: None
+    epoch: Callable[[Row], None] = lambda _: None
+    warn: Callable[[str], None] = print
 
 
 @dataclass
-class Training:
-    """Everything that changes while training, and nothing else: what a checkpoint holds."""
+class Saving:
+    """When and where a run saves its state; every rank calls it, the first one writes."""
 
-    model: Any  # Fabric's wrapper of an nn.Module
-    problem: InvarianceConstrained
-    optimizer: torch.optim.Optimizer
-    average: AveragedModel | None
-    epoch: int = 0
-    best: dict[str, float] = field(default_factory=lambda: {"accuracy": -1.0, "epoch": 0})
+    config: Config
+    folder: Path
+    training: Training
+    signals: Signals
+    meta: Mapping[str, Any]
 
-    def state(self) -> dict[str, Any]:
-        """Return the state to save."""
-        return {
-            "model": self.model.state_dict(),
-            "problem": self.problem.state_dict(),
-            "optimizer": self.optimizer.state_dict(),
-            "ema": self.average.module.state_dict() if self.average else None,
-            "ema_count": int(self.average.n_averaged) if self.average else 0,
-            "best": self.best,
-        }
+    def __post_init__(self) -> None:
+        self.saved_at = time.monotonic()
+        self.steps = 0
 
-    def restore(self, saved: checkpoint.Checkpoint) -> None:
-        """Go back to a saved state."""
-        self.model.load_state_dict(saved.state["model"])
-        self.problem.load_state_dict(saved.state["problem"])
-        self.optimizer.load_state_dict(saved.state["optimizer"])
-        if self.average:
-            self.average.module.load_state_dict(saved.state["ema"])
-            self.average.n_averaged.fill_(saved.state["ema_count"])
-        self.best = saved.state["best"]
-        self.epoch = saved.epoch
+    def now(self) -> None:
+        """Write a checkpoint."""
+        training, state = self.training, self.training.state()
+        step = int(training.problem.n_batches)
+        ranks.first_does(
+            training.fabric,
+            lambda: str(checkpoint.save(self.folder, state, step=step, epoch=training.epoch, meta=self.meta)),
+        )
+        self.saved_at, self.steps = time.monotonic(), 0
 
+    def after_step(self, last: bool) -> None:
+        """Stop if a signal asks for it; save if it is time to, except after the last step, which is saved anyway."""
+        self.steps += 1
+        minutes = (time.monotonic() - self.saved_at) / 60
+        config = self.config
+        due = 0 < config.checkpoint_steps <= self.steps or 0 < config.checkpoint_minutes <= minutes
+        # one rank's signal or clock must move all of them
+        signum, anyone_due = ranks.largest(self.training.fabric, self.signals.caught, float(due))
+        if signum:
+            raise Stopped(int(signum))
+        if anyone_due and not last:
+            self.now()
 
-OPTIMIZERS: dict[str, Callable[[Any, Config], torch.optim.Optimizer]] = {
-    "sgd": lambda parameters, c: torch.optim.SGD(
-        parameters, c.lr, momentum=c.momentum, nesterov=c.momentum > 0, weight_decay=c.weight_decay
-    ),
-    "adam": lambda parameters, c: torch.optim.Adam(parameters, c.lr, weight_decay=c.weight_decay),
-    "adamw": lambda parameters, c: torch.optim.AdamW(parameters, c.lr, weight_decay=c.weight_decay),
-}
-
-
-def prepare(config: Config, dataset: Dataset, fabric: Fabric) -> tuple[Training, Finish]:
-    """Return a fresh training state, its weights decided by the seed."""
-    keep_freed()
-    torch.manual_seed(config.seed)
-    model = models.build(config.model, len(dataset.classes), dataset.image_shape)
-    model = model.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
-    finish = Finish(dataset.mean, dataset.std, randomness(config, dataset)).to(fabric.device)
-    problem = methods.problem(config, dataset, finish).to(fabric.device)
-    optimizer = OPTIMIZERS[config.optimizer](model.parameters(), config)
-    average = (
-        AveragedModel(model, multi_avg_fn=get_ema_multi_avg_fn(config.ema), use_buffers=True) if config.ema else None
-    )
-    model, optimizer = fabric.setup(model, optimizer)
-    return Training(model, problem, optimizer, average.to(fabric.device) if average else None), finish
+    def check(self, *_: Any) -> None:
+        """Stop if a signal asked for it; for work between steps, whose state can be saved as it is."""
+        if self.signals.caught:
+            raise Stopped(self.signals.caught)
 
 
 def fit(
-    config: Config, dataset: Dataset, folder: Path, fabric: Fabric, training: Training, finish: Finish,
-    on_batch: Callable[[int, Row], None], on_epoch: Callable[[Row], None], meta: dict[str, Any],
-    warn: Callable[[str], None] = print,
+    config: Config, dataset: Dataset, folder: Path, training: Training, finish: Finish, meta: Mapping[str, Any],
+    watch: Watch,
 ) -> Training:  # fmt: skip
     """Train to the last epoch, from the last checkpoint if there is one; a record line and a checkpoint an epoch."""
-    saved = checkpoint.load(folder / "checkpoints")
-    if saved:
-        training.restore(saved)
-        for message in saved.skipped:
-            warn(message)
-    record = Record.resume(folder, training.epoch)
-    while training.epoch < config.epochs and not _stale(config, training):
-        row = one_epoch(config, dataset, training, fabric, on_batch)
-        row |= measure(dataset, training, finish, config)
-        training.epoch += 1
-        _remember_best(training, row)
-        if fabric.is_global_zero:
-            record.append(row)
-            steps = int(training.problem.n_batches)
-            checkpoint.save(folder / "checkpoints", training.state(), step=steps, epoch=training.epoch, meta=meta)
-        on_epoch(row)
+    fabric = training.fabric
+    _go_back(folder / "checkpoints", training, watch)
+    rows: list[Row] = []
+    if fabric.is_global_zero:
+        record = Record.resume(folder, training.epoch)
+        rows = read(folder)
+    with Signals() as signals:
+        saving = Saving(config, folder / "checkpoints", training, signals, meta)
+        while training.epoch < config.epochs and not _stale(config, training):
+            try:
+                row = one_epoch(config, dataset, training, watch, saving.after_step)
+                row |= ranks.first_does(fabric, lambda: measure(dataset, training, finish, config, saving.check))
+            except (Stopped, BadStepError):
+                saving.now()  # as it was before the step that failed, or after the last one
+                raise
+            training.end_epoch()
+            _remember_best(training, row)
+            if fabric.is_global_zero:
+                row["out_of_reach"] = out_of_reach([*rows, row])
+                rows.append(row)
+            ranks.first_does(fabric, lambda: record.append(row))  # noqa: B023 - called at once
+            saving.now()
+            watch.epoch(row)
     return training
 
 
+def _go_back(folder: Path, training: Training, watch: Watch) -> None:
+    saved = checkpoint.load(folder)
+    if saved:
+        training.restore(saved)
+        for message in saved.skipped:
+            watch.warn(message)
+    training.fabric.barrier()  # nobody saves, and so deletes the older ones, while another rank still reads
+
+
 def one_epoch(
-    config: Config, dataset: Dataset, training: Training, fabric: Fabric, on_batch: Callable[[int, Row], None]
+    config: Config, dataset: Dataset, training: Training, watch: Watch, after_step: AfterStep = lambda _: None
 ) -> Row:
-    """Take Algorithm 2 once over the training images; return what the epoch says."""
-    started, epoch = time.perf_counter(), training.epoch
-    ranks = {"rank": fabric.global_rank, "world_size": fabric.world_size}
+    """Take Algorithm 2 over the training images that are left of this epoch; return what the whole epoch says."""
+    fabric, started = training.fabric, time.perf_counter() - training.seconds
+    place = {"rank": fabric.global_rank, "world_size": fabric.world_size}
     total = n_batches(dataset.train, config.batch_size, config.drop_last, fabric.world_size)
     stream = batches(
-        dataset.train, config.batch_size, epoch=epoch, seed=config.seed, shuffle=True, drop_last=config.drop_last,
-        device=fabric.device, workers=config.workers, **ranks,
+        dataset.train, config.batch_size, epoch=training.epoch, seed=config.seed, shuffle=True,
+        drop_last=config.drop_last, device=fabric.device, workers=config.workers, start=training.batch, **place,
     )  # fmt: skip
-    tally, slacks = Tally(training.problem), []
     training.model.train()
-    for i, batch in enumerate(stream):
-        # every random number of this step comes from these four, so a resumed run repeats it
-        torch.manual_seed(mixed(config.seed, epoch, i, fabric.global_rank))
-        lr = learning_rate(config.schedule, epoch + i / total, config.epochs, config.lr, config.min_lr, config.warmup)
-        step = training.problem(training.model, batch.images, batch.targets)
-        _check_finite(step, batch)
-        last_of_group = (i + 1) % config.accumulate == 0 or i + 1 == total
-        with fabric.no_backward_sync(training.model, enabled=not last_of_group):
+    for group in _groups(stream, config.accumulate):
+        lr = _learning_rate(config, training, total)
+        try:
+            step = take_step(config, training, group, lr)
+            watch.batch(training.batch, _glance(training, step, total))
+        except BadStepError as error:
+            _skip(config, training, len(group), total, error)
+            watch.warn(f"skipped: {error}")
+        training.seconds = time.perf_counter() - started
+        after_step(training.batch == total)
+    return _row(config, training, total)
+
+
+def take_step(config: Config, training: Training, group: list[Batch], lr: float) -> Step:
+    """Take one primal and one dual step on a group of batches; if anything is not finite, change nothing and raise."""
+    fabric, before, steps = training.fabric, training.buffers(), []
+    for i, batch in enumerate(group):
+        # every random number of this batch comes from these four, so a resumed run repeats it
+        torch.manual_seed(mixed(config.seed, training.epoch, training.batch + i, fabric.global_rank))
+        step: Step = training.problem(training.model, batch.images, batch.targets)
+        blamed = ranks.largest(fabric, 0 if torch.isfinite(step.lagrangian) else 1 + fabric.global_rank)[0]
+        if blamed:
+            training.undo(before)
+            message = _complaint(f"the loss is {step.lagrangian.item():g}", batch)
+            raise BadStepError(ranks.said_by(fabric, int(blamed) - 1, message))
+        with fabric.no_backward_sync(training.model, enabled=i + 1 < len(group)):
             fabric.backward(step.lagrangian / config.accumulate)
-        slacks.append(step.slack)
-        if last_of_group:
-            _update(config, training, fabric, lr, torch.stack(slacks).mean(0))
-            slacks = []
-        tally.add(step, batch)
-        on_batch(i + 1, {"loss": step.loss, "slack": step.slack, "gamma": training.problem.gamma, "batches": total})
-    seconds = time.perf_counter() - started
+        steps.append(step)
+    if not _update(config, training, lr, torch.stack([step.slack for step in steps]).mean(0)):
+        training.undo(before)
+        raise BadStepError(_complaint("the gradient is not finite", group[-1]))
+    for step, batch in zip(steps, group, strict=True):
+        training.tally.add(step, batch)
+    training.batch += len(group)
+    return steps[-1]
+
+
+def _update(config: Config, training: Training, lr: float, slack: Tensor) -> bool:
+    """Take the primal step, then the dual step; return whether the gradients allowed it."""
+    fabric, scaler = training.fabric, getattr(training.fabric.strategy.precision, "scaler", None)
+    for group in training.optimizer.param_groups:
+        group["lr"] = lr
+    norm = fabric.clip_gradients(
+        training.model, training.optimizer, max_norm=config.clip or math.inf, error_if_nonfinite=False
+    )
+    finite = bool(torch.isfinite(norm)) if norm is not None else True
+    if not finite and scaler is None:
+        return False
+    training.optimizer.step()  # with a scaler, an overflow only lowers its scale
+    training.optimizer.zero_grad()
+    if finite:
+        training.problem.dual_step(slack)
+    ranks.average_buffers(fabric, training.model)
+    if training.average:
+        training.average.update_parameters(training.model)
+    return True
+
+
+def _skip(config: Config, training: Training, n: int, total: int, error: BadStepError) -> None:
+    """Leave a group of batches out, if the config says so and not too often."""
+    if config.on_nan == "stop":
+        raise error
+    if training.skipped + n > max(n, int(NAN_QUOTA * total)):
+        raise BadStepError(f"{error}; {training.skipped + n} of {total} batches of this epoch are over the quota")
+    training.skipped += n
+    training.batch += n
+    training.problem.n_batches += n
+
+
+def _groups(stream: Iterator[Batch], size: int) -> Iterator[list[Batch]]:
+    """Yield the batches of each optimiser step."""
+    while group := list(islice(stream, size)):
+        yield group
+
+
+def _learning_rate(config: Config, training: Training, total: int) -> float:
+    """Return the rate of a group: that of its last batch."""
+    last = min(training.batch + config.accumulate, total) - 1
+    at = training.epoch + last / total
+    return learning_rate(config.schedule, at, config.epochs, config.lr, config.min_lr, config.warmup)
+
+
+def _glance(training: Training, step: Step, total: int) -> Row:
+    return {"loss": step.loss, "slack": step.slack, "gamma": training.problem.gamma, "batches": total}
+
+
+def _row(config: Config, training: Training, total: int) -> Row:
+    """Return what the epoch says, over all ranks."""
+    whole = Tally(training.problem)
+    whole.restore(ranks.gathered(training.fabric, training.tally.vector()).sum(0))
     return {
-        "epoch": epoch + 1,
-        "lr": lr,
-        **tally.row(),
-        "seconds": seconds,
-        "images_per_second": tally.n_images / seconds,
+        "epoch": training.epoch + 1,
+        "lr": _learning_rate(config, training, total),
+        **whole.row(),
+        "skipped_batches": training.skipped,
+        "seconds": training.seconds,
+        "images_per_second": whole.n_images / max(training.seconds, 1e-9),
     }
 
 
-def _update(config: Config, training: Training, fabric: Fabric, lr: float, slack: Tensor) -> None:
-    """Primal step, then dual step."""
-    for group in training.optimizer.param_groups:
-        group["lr"] = lr
-    if config.clip:
-        fabric.clip_gradients(training.model, training.optimizer, max_norm=config.clip, error_if_nonfinite=False)
-    training.optimizer.step()
-    training.optimizer.zero_grad()
-    training.problem.dual_step(slack)
-    if training.average:
-        training.average.update_parameters(training.model)
-
-
-def measure(dataset: Dataset, training: Training, finish: Finish, config: Config) -> Row:
+def measure(
+    dataset: Dataset, training: Training, finish: Finish, config: Config, progress: Callable[..., None] | None = None
+) -> Row:
     """Return clean loss and accuracy on the held-out images."""
-    network = training.average.module if training.average else training.model
     splits = {"val": dataset.val, "test": dataset.test}
     return {
         f"{name}_{key}": value
         for name, split in splits.items()
         if split is not None
-        for key, value in clean(network, finish, split, workers=config.workers).items()
+        for key, value in clean(training.network, finish, split, workers=config.workers, progress=progress).items()
     }
 
 
-def _check_finite(step: Step, batch: Batch) -> None:
-    if not torch.isfinite(step.lagrangian):
-        ids = ", ".join(map(str, batch.indices[:8].tolist()))
-        raise RunError(f"the loss is {step.lagrangian.item()} on the batch of images {ids}, …: lower lr, or check them")
+def _complaint(what: str, batch: Batch) -> str:
+    ids = ", ".join(map(str, batch.indices[:8].tolist()))
+    more = ", …" if len(batch.indices) > 8 else ""
+    return f"{what} on the batch of images {ids}{more}: lower lr, or check them"
 
 
 def _remember_best(training: Training, row: Row) -> None:

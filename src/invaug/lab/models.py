@@ -37,9 +37,11 @@ def build(name: str, n_classes: int, image_shape: Shape) -> nn.Module:
             where it is not one of ours), or `module:factory`, called with n_classes= and image_shape=.
     """
     _check(n_classes, image_shape)
-    source, _, rest = name.partition(":")
-    if rest:
-        return _from_timm(rest, n_classes, image_shape) if source == "timm" else _own(name, n_classes, image_shape)
+    if is_own(name):
+        return _own(name, n_classes, image_shape)
+    _, _, timm_name = name.partition(":")
+    if timm_name:
+        return _from_timm(timm_name, n_classes, image_shape)
     for pattern, family in FAMILIES.items():
         found = re.fullmatch(pattern, name.lower())
         if found:
@@ -48,6 +50,12 @@ def build(name: str, n_classes: int, image_shape: Shape) -> nn.Module:
     if name in names:
         return _from_timm(name, n_classes, image_shape)
     raise UserError(f"unknown model {name}, {nearest(name, (*NAMES, *get_close_matches(name, names, 2, 0.8)))}")
+
+
+def is_own(name: str) -> bool:
+    """Whether a name is a `module:factory`: code that is imported and called."""
+    source, _, rest = name.partition(":")
+    return bool(rest) and source != "timm"
 
 
 def _check(n_classes: int, image_shape: Shape) -> None:

@@ -30,7 +30,7 @@ class Record:
     def resume(cls, folder: Path, last_epoch: int) -> Record:
         """Return the record without the epochs after the last one that counts, nor a half-written line."""
         record = cls(folder)
-        if record.path.exists():
+        if _is_there(record.path):
             atomic.sweep(folder)
             kept = [line for line, row in _lines(record.path) if row["epoch"] <= last_epoch]
             atomic.write_bytes(record.path, b"".join(kept))
@@ -48,7 +48,14 @@ class Record:
 def read(folder: Path) -> list[Row]:
     """Return the epochs of a run, an empty list if it has none yet; a half-written last line is not one."""
     path = folder / NAME
-    return [row for _, row in _lines(path)] if path.exists() else []
+    return [row for _, row in _lines(path)] if _is_there(path) else []
+
+
+def _is_there(path: Path) -> bool:
+    """Whether there is a record; a link, which could lead to any file of the user's, or a pipe is none."""
+    if path.is_symlink() or (path.exists() and not path.is_file()):
+        raise UserError(f"{path} is not a regular file: remove it, and the record starts anew")
+    return path.exists()
 
 
 def to_csv(rows: Iterable[Mapping[str, Any]], path: Path) -> None:
@@ -60,7 +67,7 @@ def to_csv(rows: Iterable[Mapping[str, Any]], path: Path) -> None:
     writer = csv.writer(text, quoting=csv.QUOTE_NONNUMERIC, lineterminator="\n")
     writer.writerow(map(harmless, names))
     writer.writerows([harmless(row.get(name)) for name in names] for row in flat)
-    atomic.write_text(path, text.getvalue())
+    atomic.write_bytes(path, text.getvalue().encode("utf-8", "replace"))  # half a letter has no UTF-8
 
 
 def harmless(cell: Any) -> Any:
@@ -69,7 +76,7 @@ def harmless(cell: Any) -> Any:
 
 
 def _append(path: Path, line: bytes) -> None:
-    is_new = not path.exists()
+    is_new = not _is_there(path)
     with path.open("ab", buffering=0) as file:
         size = os.fstat(file.fileno()).st_size
         try:

@@ -20,7 +20,9 @@ class Tally:
         self.problem = problem
         self.n_images = 0
         self.n_batches = 0
-        self.loss = self.slack = self.acceptance = self.correct = torch.zeros(())
+        self.loss = self.correct = problem.gamma.new_zeros(())
+        self.slack = torch.zeros_like(problem.gamma)
+        self.acceptance = torch.zeros(len(problem.constraints))
         self.counts = [torch.zeros(shape_of(c.transforms), dtype=torch.long) for c in problem.constraints]
 
     def add(self, step: Step, batch: Batch) -> None:
@@ -35,6 +37,21 @@ class Tally:
         for counts, draw, constraint in zip(self.counts, step.kept, self.problem.constraints, strict=True):
             if draw is not None:
                 counts += histogram(constraint.transforms, draw)
+
+    def vector(self) -> torch.Tensor:
+        """Return all sums as one vector of doubles on the CPU, which holds every one of them exactly."""
+        sizes = torch.tensor([self.n_images, self.n_batches])
+        parts = [sizes, self.loss, self.correct, self.slack, self.acceptance, *self.counts]
+        return torch.cat([part.detach().cpu().double().reshape(-1) for part in parts])
+
+    def restore(self, vector: torch.Tensor) -> None:
+        """Take the sums from a vector: of this tally after a resume, or the sum over ranks."""
+        k, shapes = len(self.counts), [counts.shape for counts in self.counts]
+        parts = vector.split([2, 1, 1, k, k, *(shape.numel() for shape in shapes)])
+        self.n_images, self.n_batches = (int(size) for size in parts[0])
+        self.loss, self.correct = (part.view(()).to(self.loss) for part in parts[1:3])
+        self.slack, self.acceptance = parts[3].to(self.slack), parts[4].to(self.acceptance)
+        self.counts = [part.long().view(shape) for part, shape in zip(parts[5:], shapes, strict=True)]
 
     def row(self) -> dict[str, Any]:
         """Return the epoch in plain names and units."""

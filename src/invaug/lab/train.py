@@ -2,59 +2,73 @@
 
 from __future__ import annotations
 
-import os
+import hashlib
+import json
 import sys
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from functools import partial
 from itertools import count
 from pathlib import Path
 from typing import Any
 
 import torch
+from lightning_fabric import Fabric
 
-from invaug.lab import checkpoint, datasets, loop, methods, models, run
+from invaug.lab import atomic, checkpoint, datasets, loop, methods, models, ranks, run
 from invaug.lab import config as configs
 from invaug.lab.config import Config
 from invaug.lab.display import Display, Screen, summary_table
+from invaug.lab.environment import restarted, under_torchrun
 from invaug.lab.errors import UserError
 from invaug.lab.evaluate import under
 from invaug.lab.finish import Finish, Randomness
+from invaug.lab.lock import NAME as LOCK
 from invaug.lab.lock import RunLock
 from invaug.lab.loggers import open_loggers
 from invaug.lab.record import read
+from invaug.lab.signals import Stopped
 from invaug.lab.tally import finite
+from invaug.lab.training import Training, prepare
 
+FREE = {
+    "workers", "data_dir", "threads", "log", "device", "scoring_batch", "checkpoint_minutes", "checkpoint_steps",
+    "on_nan",
+}  # fmt: skip
+"""Keys that may change when a run goes on."""
 COMPARED = ("none", "trivial")
 
 
 def run_all(
-    given: Mapping[str, Any], out: Path | None, *, resume: bool, compare: bool, quiet: bool
+    given: Mapping[str, Any], out: Path | None, *, resume: bool, compare: bool, quiet: bool, trust_model: bool = False
 ) -> list[dict[str, Any]]:
     """Train what was asked for, and with `compare` the two baselines under the same budget; return their summaries."""
     if resume and out is None:
         raise UserError("nothing to resume: name the folder of the run with --out")
+    if under_torchrun() and out is None:
+        raise UserError("torchrun needs --out FOLDER, so that ranks that are started again find their run")
     stored = out / str(given.get("method", "constrained")) if out and compare else out
     if resume and stored and (stored / "config.toml").exists():
-        given = {**run.read_config(stored)[0].model_dump(exclude_none=True), **given}
+        named = "model" in given and given["model"] == run.read_config(stored)[0].model  # naming it is trusting it
+        before = run.read_trusted(stored, trust_model or named)
+        given = {**before.model_dump(exclude_none=True), **given}
     config = decide(configs.build(given))
-    root = out or free_folder(Path("runs") / f"{Path(config.data).stem}-{config.method}")
+    fabric = ranks.launch(config)
+    root = Path(ranks.first_does(fabric, lambda: str(out or free_folder(default_folder(config)))))
     wanted = dict.fromkeys([*COMPARED, config.method]) if compare else {config.method: None}
     folders = {method: root / method if compare else root for method in wanted}
-    for folder in folders.values():
-        check_folder(folder, resume)
-    dataset = datasets.load(
-        config.data, data_dir=config.data_dir, fraction=config.fraction, per_class=config.per_class,
-        val_fraction=config.val_fraction, image_size=config.image_size, seed=config.seed,
-    )  # fmt: skip
+    resuming = {folder: resume or (restarted() and folder.is_dir()) for folder in folders.values()}
+    ranks.first_does(fabric, lambda: check_folders(resuming))
+    dataset = load_once(config, fabric)
     console = Screen()
     plans = {method: decide_for(config, dataset, method) for method in folders}
     for plan in plans.values():  # an unknown model or operation must show before anything is written
         models.build(plan.model, len(dataset.classes), dataset.image_shape)
         methods.problem(plan, dataset, Finish(dataset.mean, dataset.std, Randomness(0, False, 0, False)))
         methods.transform_set(plan)
+    quiet = quiet or not fabric.is_global_zero
     rows = [
-        train_one(plans[method], dataset, folder, console, quiet=quiet, resume=resume)
+        train_one(plans[method], dataset, folder, fabric, console, quiet=quiet, resume=resuming[folder])
         for method, folder in folders.items()
     ]
     if not quiet:
@@ -62,6 +76,29 @@ def run_all(
         for row in rows:
             console.print(f"run: {row['run']}", soft_wrap=True, highlight=False)
     return rows
+
+
+def default_folder(config: Config) -> Path:
+    """Return where a run goes that was given no folder."""
+    return Path("runs") / f"{Path(config.data).stem}-{config.method}"
+
+
+def load_once(config: Config, fabric: Fabric) -> datasets.Dataset:
+    """Return the data; rank 0 reads it first, so that a download or a bad file happens once."""
+    loaded: list[datasets.Dataset] = []
+
+    def load() -> None:
+        data = datasets.load(
+            config.data, data_dir=config.data_dir, fraction=config.fraction, per_class=config.per_class,
+            val_fraction=config.val_fraction, image_size=config.image_size, seed=config.seed,
+            on_bad=config.on_bad,
+        )  # fmt: skip
+        loaded.append(data)
+
+    ranks.first_does(fabric, load)
+    if not loaded:
+        load()
+    return loaded[0]
 
 
 def free_folder(folder: Path) -> Path:
@@ -91,43 +128,84 @@ def decide_for(config: Config, dataset: datasets.Dataset, method: str) -> Config
     return config.model_copy(update=changes)
 
 
+def check_folders(resuming: Mapping[Path, bool]) -> None:
+    """Check every folder before the first run starts."""
+    for folder, resume in resuming.items():
+        check_folder(folder, resume)
+
+
 def check_folder(folder: Path, resume: bool) -> None:
     """Refuse a folder that holds another run, or nothing to resume."""
-    if resume and not (folder / "config.toml").exists():
-        raise UserError(f"nothing to resume in {folder}: no config.toml there; leave out --resume to start")
     found = [] if not folder.exists() else list(folder.iterdir()) if folder.is_dir() else [folder]
-    if not resume and any(path.name != ".lock" for path in found):
+    # a run that was killed before it wrote its config leaves these, and may be started or resumed
+    left = [path for path in found if path.name == LOCK or atomic.LEFTOVER.fullmatch(path.name)]
+    if resume and not (folder / "config.toml").exists() and not (left and len(left) == len(found)):
+        raise UserError(f"nothing to resume in {folder}: no config.toml there; leave out --resume to start")
+    if not resume and len(found) > len(left):
         raise UserError(f"{folder} exists and is not empty: add --resume to go on, or choose another --out")
 
 
 def train_one(
-    config: Config, dataset: datasets.Dataset, folder: Path, console: Screen, *, quiet: bool, resume: bool
-) -> dict[str, Any]:
+    config: Config, dataset: datasets.Dataset, folder: Path, fabric: Fabric, console: Screen, *, quiet: bool,
+    resume: bool,
+) -> dict[str, Any]:  # fmt: skip
     """Train one run in its folder; return its summary."""
-    from lightning_fabric import Fabric  # two seconds, and only training needs it
-
-    os.environ.setdefault("OMP_NUM_THREADS", str(torch.get_num_threads()))
-    fabric = Fabric(accelerator=config.device, devices=config.devices, precision=config.precision)
-    fabric.launch()
-    training, finish = loop.prepare(config, dataset, fabric)
-    folder.mkdir(parents=True, exist_ok=True)
-    with RunLock(folder):
-        check_folder(folder, resume)  # again: another process may have used it since
-        refuse_changes(folder, config)
-        run.write_config(folder, config, dataset)
+    training, finish = prepare(config, dataset, fabric)
+    with held(folder, fabric):
+        ranks.first_does(fabric, lambda: begin(config, dataset, folder, resume))
         done = len(read(folder))
         if not quiet:
             console.print(_headline(config, dataset), highlight=False, soft_wrap=True)
-        meta = {"versions": run.versions(), "method": config.method, "preset": config.preset}
-        with Display(config.epochs, done, quiet=quiet, console=console) as display, logging(config, folder) as log:
+        log_to = config if fabric.is_global_zero else config.model_copy(update={"log": []})
+        with Display(config.epochs, done, quiet=quiet, console=console) as display, logging(log_to, folder) as log:
 
             def on_epoch(row: dict[str, Any]) -> None:
                 display.epoch(row)
                 log(row)
 
-            warn = partial(print, file=sys.stderr)
-            loop.fit(config, dataset, folder, fabric, training, finish, display.batch, on_epoch, meta, warn)
-        return summary(config, dataset, folder, training)
+            watch = loop.Watch(display.batch, on_epoch, partial(print, file=sys.stderr))
+            try:
+                loop.fit(config, dataset, folder, training, finish, facts_of(config), watch)
+            except (Stopped, loop.BadStepError) as error:
+                raise _with_way_on(error, folder) from None
+        return ranks.first_does(fabric, lambda: summary(config, dataset, folder, training))
+
+
+def begin(config: Config, dataset: datasets.Dataset, folder: Path, resume: bool) -> None:
+    """Write what a run starts with, once the folder is ours."""
+    check_folder(folder, resume)  # again: another process may have used it since
+    refuse_changes(folder, config)
+    run.write_config(folder, config, dataset)
+
+
+@contextmanager
+def held(folder: Path, fabric: Fabric) -> Iterator[None]:
+    """Hold the folder of a run for all ranks, by the lock of the first."""
+    with ExitStack() as stack:
+
+        def lock() -> None:
+            folder.mkdir(parents=True, exist_ok=True)
+            stack.enter_context(RunLock(folder))
+
+        ranks.first_does(fabric, lock)
+        yield
+
+
+def facts_of(config: Config) -> dict[str, Any]:
+    """Return what a checkpoint says of its run: never where files lie, for checkpoints are passed on."""
+    decisive = {key: value for key, value in config.model_dump(mode="json").items() if key not in FREE}
+    for key in ("data", "policy"):
+        decisive[key] = Path(decisive[key]).name if decisive[key] else None
+    digest = hashlib.sha256(json.dumps(decisive, sort_keys=True).encode()).hexdigest()
+    return {"versions": run.versions(), "config": decisive, "config_sha256": digest}
+
+
+def _with_way_on(error: Stopped | loop.BadStepError, folder: Path) -> Exception:
+    """Return the error with what is saved and how to go on."""
+    way = f"go on with: invaug train --resume --out {folder}"
+    if isinstance(error, Stopped):
+        return Stopped(error.signum, f"{error} and saved; {way}")
+    return loop.BadStepError(f"{error} (the state before it is saved; {way} --on-nan skip)")
 
 
 @contextmanager
@@ -148,26 +226,23 @@ def logging(config: Config, folder: Path) -> Iterator[Callable[[Mapping[str, Any
 
 def refuse_changes(folder: Path, config: Config) -> None:
     """Refuse to go on with a run under another config; more epochs would change the schedule too."""
-    if not (folder / "config.toml").exists() or checkpoint.load(folder / "checkpoints") is None:
+    saved = checkpoint.load(folder / "checkpoints")
+    if saved is None:
         return
-    before = run.read_config(folder)[0].model_dump()
-    free = {"workers", "data_dir", "threads", "log", "device", "scoring_batch"}
-    changed = [
-        f"{key}: {before[key]!r} -> {value!r}"
-        for key, value in config.model_dump().items()
-        if before[key] != value and key not in free
-    ]
+    before, now = saved.meta["config"], facts_of(config)["config"]
+    changed = [f"{key}: {before.get(key)!r} -> {now[key]!r}" for key in now if before.get(key) != now[key]]
     if changed:
         raise UserError(f"{folder} was started with another config ({'; '.join(changed)}): use a new --out")
 
 
-def summary(config: Config, dataset: datasets.Dataset, folder: Path, training: loop.Training) -> dict[str, Any]:
+def summary(config: Config, dataset: datasets.Dataset, folder: Path, training: Training) -> dict[str, Any]:
     """Return what a run ends with: accuracy clean and under the set, gamma, whether the constraint holds."""
     rows = read(folder)
     plain = Finish(dataset.mean, dataset.std, Randomness(0, False, 0, False)).to(training.problem.gamma.device)
-    network = training.average.module if training.average else training.model
     transforms = methods.transform_set(config)
-    changed = under(network, plain, dataset.test, transforms, n_draws=4, seed=config.seed, workers=config.workers)
+    changed = under(
+        training.network, plain, dataset.test, transforms, n_draws=4, seed=config.seed, workers=config.workers
+    )
     last = rows[-1]
     return {
         "run": str(folder), "method": config.method, "data": dataset.name, "model": config.model,

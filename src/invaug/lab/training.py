@@ -1,0 +1,126 @@
+"""The state of a training: everything that changes while it goes on, and nothing else."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any
+
+import torch
+from lightning_fabric import Fabric
+from torch import Tensor
+from torch.optim.swa_utils import AveragedModel, get_ema_multi_avg_fn
+
+from invaug import InvarianceConstrained
+from invaug.lab import checkpoint, methods, models, ranks
+from invaug.lab.config import Config
+from invaug.lab.datasets import Dataset
+from invaug.lab.errors import UserError
+from invaug.lab.finish import Finish, randomness
+from invaug.lab.memory import keep_freed
+from invaug.lab.tally import Tally
+
+
+@dataclass
+class Training:
+    """What a checkpoint holds."""
+
+    model: Any  # Fabric's wrapper of an nn.Module
+    problem: InvarianceConstrained
+    optimizer: torch.optim.Optimizer
+    average: AveragedModel | None
+    fabric: Fabric
+    tally: Tally
+    epoch: int = 0
+    """Epochs that are done."""
+    batch: int = 0
+    """Batches of the next epoch that are done; between batches the gradients are empty."""
+    seconds: float = 0.0
+    """Time those batches took."""
+    skipped: int = 0
+    """Those of them whose loss was not finite."""
+    best: dict[str, float] = field(default_factory=lambda: {"accuracy": -1.0, "epoch": 0})
+
+    @property
+    def network(self) -> Any:
+        """The network to use: of averaged weights where they are kept."""
+        return self.average.module if self.average else self.model
+
+    def state(self) -> dict[str, Any]:
+        """Return the state to save; every rank must ask, for each adds its sums."""
+        return {
+            "model": self.model.state_dict(),
+            "problem": self.problem.state_dict(),
+            "optimizer": self.optimizer.state_dict(),
+            "precision": self.fabric.strategy.precision.state_dict(),
+            "ema": self.average.module.state_dict() if self.average else None,
+            "ema_count": int(self.average.n_averaged) if self.average else 0,
+            "tallies": ranks.gathered(self.fabric, self.tally.vector()),
+            **{name: getattr(self, name) for name in ("batch", "seconds", "skipped", "best")},
+        }
+
+    def restore(self, saved: checkpoint.Checkpoint) -> None:
+        """Go back to a saved state."""
+        state, n_ranks = saved.state, len(saved.state["tallies"])
+        if n_ranks != self.fabric.world_size:
+            raise UserError(
+                f"{saved.path.parent.parent} was started on {n_ranks} ranks, this is a run on "
+                f"{self.fabric.world_size}: resume it with as many, or use a new --out"
+            )
+        self.model.load_state_dict(state["model"])
+        self.problem.load_state_dict(state["problem"])
+        self.optimizer.load_state_dict(state["optimizer"])
+        self.fabric.strategy.precision.load_state_dict(state["precision"])
+        if self.average:
+            self.average.module.load_state_dict(state["ema"])
+            self.average.n_averaged.fill_(state["ema_count"])
+        self.tally.restore(state["tallies"][self.fabric.global_rank])
+        self.epoch = saved.epoch
+        for name in ("batch", "seconds", "skipped", "best"):
+            setattr(self, name, state[name])
+
+    def buffers(self) -> list[Tensor]:
+        """Return copies of what a forward pass changes."""
+        return [buffer.clone() for buffer in self._changing()]
+
+    @torch.no_grad()
+    def undo(self, buffers: list[Tensor]) -> None:
+        """Be as before a step whose gradients or losses are of no use."""
+        self.optimizer.zero_grad()
+        for buffer, before in zip(self._changing(), buffers, strict=True):
+            buffer.copy_(before)
+
+    def end_epoch(self) -> None:
+        """Count the epoch and be ready for the next."""
+        self.epoch += 1
+        self.batch, self.seconds, self.skipped = 0, 0.0, 0
+        self.tally = Tally(self.problem)
+
+    def _changing(self) -> list[Tensor]:
+        return [*self.model.buffers(), self.problem.n_batches]
+
+
+OPTIMIZERS: dict[str, Callable[[Any, Config], torch.optim.Optimizer]] = {
+    "sgd": lambda parameters, c: torch.optim.SGD(
+        parameters, c.lr, momentum=c.momentum, nesterov=c.momentum > 0, weight_decay=c.weight_decay
+    ),
+    "adam": lambda parameters, c: torch.optim.Adam(parameters, c.lr, weight_decay=c.weight_decay),
+    "adamw": lambda parameters, c: torch.optim.AdamW(parameters, c.lr, weight_decay=c.weight_decay),
+}
+
+
+def prepare(config: Config, dataset: Dataset, fabric: Fabric) -> tuple[Training, Finish]:
+    """Return a fresh training state, its weights decided by the seed."""
+    keep_freed()
+    torch.manual_seed(config.seed)
+    model = models.build(config.model, len(dataset.classes), dataset.image_shape)
+    model = model.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
+    finish = Finish(dataset.mean, dataset.std, randomness(config, dataset)).to(fabric.device)
+    problem = methods.problem(config, dataset, finish).to(fabric.device)
+    optimizer = OPTIMIZERS[config.optimizer](model.parameters(), config)
+    average = (
+        AveragedModel(model, multi_avg_fn=get_ema_multi_avg_fn(config.ema), use_buffers=True) if config.ema else None
+    )
+    model, optimizer = fabric.setup(model, optimizer)
+    average = average.to(fabric.device) if average else None
+    return Training(model, problem, optimizer, average, fabric, Tally(problem)), finish
