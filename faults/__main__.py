@@ -21,8 +21,8 @@ FAILED, BROKEN = "failed: ", "broken: "
 PATIENCE = 3600  # seconds for one case
 HEAD = """# Reliability
 
-Every row is a promise, how often `{command}` tried to break it, and how often it held. Real processes, real signals, real
-disks; a case that cannot be made to pass stays here as a miss. The same functions run with fewer tries in `make test`.
+Every row is a promise, how often `{command}` tried to break it, and how often it held. Real processes, real signals,
+real disks; a case that cannot be made to pass stays here as a miss. The same functions run with fewer tries in `make test`.
 
 {when}, {machine}; {seconds:.0f} s.
 

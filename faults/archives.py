@@ -151,3 +151,45 @@ def bomb() -> bytes:
         + struct.pack("<HH", 12000, 12000)
         + b"\0\x02\x01\0\0;"
     )
+
+
+def idx_files() -> dict[str, bytes]:
+    """Return the four files of a small MNIST."""
+    pixels = np.random.default_rng(0).integers(256, size=(20, 28, 28), dtype=np.uint8)
+    content = {3: b"\0\0\x08\x03" + struct.pack(">III", 20, 28, 28) + pixels.tobytes(),
+               1: b"\0\0\x08\x01" + struct.pack(">I", 20) + bytes(i % 10 for i in range(20))}  # fmt: skip
+    return {name: content[3 if "idx3" in name else 1] for name in sources.IDX_NAMES}
+
+
+def mat_file() -> bytes:
+    """Return a small file of SVHN."""
+    from scipy.io import savemat
+
+    buffer = io.BytesIO()
+    pixels = np.random.default_rng(0).integers(256, size=(32, 32, 3, 20), dtype=np.uint8)
+    savemat(buffer, {"X": pixels, "y": np.arange(20)[:, None] % 10})
+    return buffer.getvalue()
+
+
+def write_cached(folder: Path) -> list[tuple[str, Path]]:
+    """Write small known datasets in all their forms, each in a folder of its own; return their names and folders."""
+    names = b"".join(b"kind_%d\n" % i for i in range(10))
+    forms: list[tuple[str, dict[str, bytes]]] = [
+        ("mnist", {f"{name}.gz": gzip.compress(content) for name, content in idx_files().items()}),
+        ("fashion-mnist", idx_files()),
+        ("cifar10", {f"cifar-10-batches-bin/{name}": content for name, content in cifar10_files().items()}),
+        ("cifar100", {f"cifar-100-binary/{name}": content for name, content in
+                      {"train.bin": records(2, 1), "test.bin": records(2, 2), "fine_label_names.txt": names}.items()}),
+        ("svhn", dict.fromkeys(("train_32x32.mat", "test_32x32.mat"), mat_file())),
+    ]  # fmt: skip
+    for i, (_, files) in enumerate(forms):
+        for name, content in files.items():
+            (folder / str(i) / name).parent.mkdir(parents=True, exist_ok=True)
+            (folder / str(i) / name).write_bytes(content)
+    found = [(known, folder / str(i)) for i, (known, _) in enumerate(forms)]
+    for known, file in (("cifar10", "cifar-10-binary.tar.gz"), ("tiny-imagenet", "tiny-imagenet-200.zip")):
+        (folder / file.partition(".")[0]).mkdir()
+        found.append((known, folder / file.partition(".")[0]))
+    write_tar(folder / "cifar-10-binary" / "cifar-10-binary.tar.gz", b"")
+    write_zip(folder / "tiny-imagenet-200" / "tiny-imagenet-200.zip", tiny_entries())
+    return found

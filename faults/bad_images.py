@@ -175,6 +175,33 @@ def write_folder(root: Path, n_good: int, *kinds: Kind) -> Path:
     return root
 
 
+def flat_png(side: int) -> bytes:
+    """Return a whole, valid grey PNG of side x side black pixels."""
+    packer, row = zlib.compressobj(1), bytes(1 + side)
+    pixels = b"".join([packer.compress(row * 100) for _ in range(side // 100)]) + packer.flush()
+    head, _, tail = png(side, side, 8, 0, b"").partition(struct.pack(">I", 8) + b"IDAT")
+    body = b"IDAT" + pixels
+    return head + struct.pack(">I", len(pixels)) + body + struct.pack(">I", zlib.crc32(body)) + tail[12:]
+
+
+def flat_bmp(side: int) -> bytes:
+    """Return the header of a BMP of side x side pixels; the pixels would be gigabytes."""
+    return b"BM" + struct.pack("<IHHIIiiHHIIiiII", 54, 0, 0, 54, 40, side, side, 1, 24, 0, 0, 0, 0, 0, 0)
+
+
+def flat_gif(side: int) -> bytes:
+    """Return a GIF of side x side pixels of which the data is missing."""
+    size = struct.pack("<HH", side, side)
+    return b"GIF89a" + size + b"\x80\0\0" + bytes(6) + b",\0\0\0\0" + size + b"\0\x02\x01\0\0;"
+
+
+def flat_tiff(side: int) -> bytes:
+    """Return a TIFF of side x side grey pixels in one strip that is missing."""
+    tags = [(256, side), (257, side), (258, 8), (259, 1), (262, 1), (273, 8), (277, 1), (278, side), (279, side * side)]
+    body = b"".join(struct.pack("<HHII", tag, 4, 1, value) for tag, value in tags)
+    return b"II*\0" + struct.pack("<IH", 8, len(tags)) + body + bytes(4)
+
+
 @contextmanager
 def unprivileged() -> Iterator[None]:
     """Take from this thread, and from those it starts, the right of the superuser to read any file."""

@@ -122,7 +122,9 @@ def points_of_a_save(tries: int, folder: Path) -> Iterable[str]:
 def points_of_other_writes(tries: int, folder: Path) -> Iterable[str]:
     """Die in whatever is written beside checkpoints."""
     data, expected, _ = whole_run(folder)
-    for i, (moment, number) in list(enumerate(product(range(len(MOMENTS)), range(1, 2 + small.EPOCHS))))[:tries]:
+    n_writes = 1 + small.EPOCHS
+    for i in range(tries):
+        number, moment = 1 + i % n_writes, (i + 1 + i // n_writes) % len(MOMENTS)
         words = small.arguments(data, folder / f"run-{i}")
         ended = run(words, faults={"die_at_write": [number, moment]})
         wrong = "" if ended.code == -signal.SIGKILL else f"exit {ended.code}: {ended.said}"

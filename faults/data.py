@@ -2,17 +2,14 @@
 
 from __future__ import annotations
 
-import gzip
 import io
 import json
 import os
 import random
 import signal
-import struct
 import subprocess
 import sys
 import time
-import zlib
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import chdir, redirect_stderr, redirect_stdout
 from pathlib import Path
@@ -27,17 +24,16 @@ from faults.archives import (
     ZIPS,
     cifar10_files,
     jpeg,
-    records,
     tiny_entries,
     trusted,
+    write_cached,
     write_tar,
     write_zip,
 )
-from faults.bad_images import KINDS, Kind, png, unprivileged, write_folder
+from faults.bad_images import KINDS, Kind, flat_bmp, flat_gif, flat_png, flat_tiff, unprivileged, write_folder
 from faults.harness import case
 from faults.small import SETTINGS, flags, write_data
 
-ROOT = Path(__file__).parent.parent
 EXTRA = 100_000  # kilobytes an image may cost before it is refused
 HERE = {"OMP_NUM_THREADS": "1"}
 
@@ -90,8 +86,8 @@ def scan_names_all(tries: int, folder: Path) -> Iterable[str]:
     yield from (f"{name} is good but named" for name in sorted(good))
 
 
-@case("an image file that cannot be used among good ones: `invaug train` names it and stops before it writes anything",
-      full=25, fast=25)  # fmt: skip
+@case("an image file that cannot be used among good ones: `invaug train` names it and stops before the run's folder is "
+      "made", full=25, fast=25)  # fmt: skip
 def train_refuses(tries: int, folder: Path) -> Iterable[str]:
     """Train on folders with one bad file each."""
     for i, kind in enumerate([kind for kind in KINDS if kind.bad][:tries]):
@@ -117,33 +113,6 @@ def skip_has_a_quota(tries: int, folder: Path) -> Iterable[str]:
         ended = (folder / f"run-{i}" / "record.jsonl").exists()
         if (code, named, ended) != ((2, True, False) if too_many else (0, True, True)):
             yield f"{len(kinds)} of {n_files}: exit code {code}, {said}"
-
-
-def flat_png(side: int) -> bytes:
-    """Return a whole, valid grey PNG of side x side black pixels."""
-    packer, row = zlib.compressobj(1), bytes(1 + side)
-    pixels = b"".join([packer.compress(row * 100) for _ in range(side // 100)]) + packer.flush()
-    head, _, tail = png(side, side, 8, 0, b"").partition(struct.pack(">I", 8) + b"IDAT")
-    body = b"IDAT" + pixels
-    return head + struct.pack(">I", len(pixels)) + body + struct.pack(">I", zlib.crc32(body)) + tail[12:]
-
-
-def flat_bmp(side: int) -> bytes:
-    """Return the header of a BMP of side x side pixels; the pixels would be gigabytes."""
-    return b"BM" + struct.pack("<IHHIIiiHHIIiiII", 54, 0, 0, 54, 40, side, side, 1, 24, 0, 0, 0, 0, 0, 0)
-
-
-def flat_gif(side: int) -> bytes:
-    """Return a GIF of side x side pixels of which the data is missing."""
-    size = struct.pack("<HH", side, side)
-    return b"GIF89a" + size + b"\x80\0\0" + bytes(6) + b",\0\0\0\0" + size + b"\0\x02\x01\0\0;"
-
-
-def flat_tiff(side: int) -> bytes:
-    """Return a TIFF of side x side grey pixels in one strip that is missing."""
-    tags = [(256, side), (257, side), (258, 8), (259, 1), (262, 1), (273, 8), (277, 1), (278, side), (279, side * side)]
-    body = b"".join(struct.pack("<HHII", tag, 4, 1, value) for tag, value in tags)
-    return b"II*\0" + struct.pack("<IH", 8, len(tags)) + body + bytes(4)
 
 
 BOMBS = [(make, side) for make in (flat_png, flat_gif, flat_bmp, flat_tiff) for side in (12000, 30000)]
@@ -173,8 +142,8 @@ print(peak() - before, sum("limit of" in reason for reason in reasons))
 """
 
 
-@case("an image of 144 or 900 million pixels: training, scan and predict refuse it by its header, for less than 100 MB",
-      full=8, fast=2)  # fmt: skip
+@case("a PNG, GIF, BMP or TIFF of 144 or 900 million pixels: what training, scan and predict call refuses it by its "
+      "header, for less than 100 MB", full=8, fast=2)  # fmt: skip
 def bombs(tries: int, folder: Path) -> Iterable[str]:
     """Look at a bomb in a fresh process and read its peak of memory."""
     for i, (make, side) in enumerate(BOMBS[:tries]):
@@ -298,50 +267,6 @@ def zips(tries: int, folder: Path) -> Iterable[str]:
         (folder / str(i) / "secret.JPEG").write_bytes(jpeg(77))
         write_zip(folder / str(i) / "data" / "tiny-imagenet-200.zip", [*extra(folder / str(i)), *tiny_entries()])
         yield from harmless(name, folder / str(i), "tiny-imagenet", images.numpy().tobytes())
-
-
-def idx_files() -> dict[str, bytes]:
-    """Return the four files of a small MNIST."""
-    from invaug.lab.sources import IDX_NAMES
-
-    pixels = np.random.default_rng(0).integers(256, size=(20, 28, 28), dtype=np.uint8)
-    content = {3: b"\0\0\x08\x03" + struct.pack(">III", 20, 28, 28) + pixels.tobytes(),
-               1: b"\0\0\x08\x01" + struct.pack(">I", 20) + bytes(i % 10 for i in range(20))}  # fmt: skip
-    return {name: content[3 if "idx3" in name else 1] for name in IDX_NAMES}
-
-
-def mat_file() -> bytes:
-    """Return a small file of SVHN."""
-    from scipy.io import savemat
-
-    buffer = io.BytesIO()
-    pixels = np.random.default_rng(0).integers(256, size=(32, 32, 3, 20), dtype=np.uint8)
-    savemat(buffer, {"X": pixels, "y": np.arange(20)[:, None] % 10})
-    return buffer.getvalue()
-
-
-def write_cached(folder: Path) -> list[tuple[str, Path]]:
-    """Write small known datasets in all their forms, each in a folder of its own; return their names and folders."""
-    names = b"".join(b"kind_%d\n" % i for i in range(10))
-    forms: list[tuple[str, dict[str, bytes]]] = [
-        ("mnist", {f"{name}.gz": gzip.compress(content) for name, content in idx_files().items()}),
-        ("fashion-mnist", idx_files()),
-        ("cifar10", {f"cifar-10-batches-bin/{name}": content for name, content in cifar10_files().items()}),
-        ("cifar100", {f"cifar-100-binary/{name}": content for name, content in
-                      {"train.bin": records(2, 1), "test.bin": records(2, 2), "fine_label_names.txt": names}.items()}),
-        ("svhn", dict.fromkeys(("train_32x32.mat", "test_32x32.mat"), mat_file())),
-    ]  # fmt: skip
-    for i, (_, files) in enumerate(forms):
-        for name, content in files.items():
-            (folder / str(i) / name).parent.mkdir(parents=True, exist_ok=True)
-            (folder / str(i) / name).write_bytes(content)
-    found = [(known, folder / str(i)) for i, (known, _) in enumerate(forms)]
-    for known, file in (("cifar10", "cifar-10-binary.tar.gz"), ("tiny-imagenet", "tiny-imagenet-200.zip")):
-        (folder / file.partition(".")[0]).mkdir()
-        found.append((known, folder / file.partition(".")[0]))
-    write_tar(folder / "cifar-10-binary" / "cifar-10-binary.tar.gz", b"")
-    write_zip(folder / "tiny-imagenet-200" / "tiny-imagenet-200.zip", tiny_entries())
-    return found
 
 
 def change_one_byte(path: Path, chance: random.Random) -> bytes:

@@ -21,7 +21,8 @@ from functools import cache
 from pathlib import Path
 from typing import Any, NamedTuple
 
-STEP, SAVE, SAVED = b"t", b"s", b"e"
+READY, STEP, SAVE, SAVED = b"r", b"t", b"s", b"e"
+ASKING = (signal.SIGTERM, signal.SIGINT)
 PATIENCE = 120.0  # seconds for a command that is not killed
 
 
@@ -32,8 +33,8 @@ class Order:
     words: list[str]
     signum: int = 0
     """Signal to send; 0 lets the command end."""
-    mark: str = ""
-    """Wait for the `count`th mark of this kind (t: step begun, s: save begun) before `after` seconds are counted."""
+    mark: str = READY.decode()
+    """Wait for the `count`th mark of this kind (command, step or save begun) before `after` seconds are counted."""
     count: int = 1
     after: float = 0.0
     again: float = -1.0
@@ -134,11 +135,13 @@ def obey(order: Order) -> Ended:
     # pipes, because a limit on the size of files would hold for these too
     (marks, told), (words, said) = os.pipe(), os.pipe()
     started = time.monotonic()
+    signal.pthread_sigmask(signal.SIG_BLOCK, ASKING)  # until the child is the command
     child = os.fork()
     if child == 0:
         os.close(marks)
         os.close(words)
         become(order, said, told)
+    signal.pthread_sigmask(signal.SIG_UNBLOCK, ASKING)
     os.close(told)
     os.close(said)
     seen, sent, code = watch(order, child, marks, started)
@@ -151,10 +154,10 @@ def obey(order: Order) -> Ended:
 
 def watch(order: Order, child: int, marks: int, started: float) -> tuple[bytes, int, int]:
     """Wait for the moment, send the signals, wait for the end; return the marks, the signals sent, the exit code."""
-    seen, sent, due = b"", 0, started + order.after if not order.mark else None
+    seen, sent, due = b"", 0, None
     while True:
         seen += new_bytes(marks)
-        if due is None and order.mark and seen.count(order.mark.encode()) >= order.count:
+        if due is None and seen.count(order.mark.encode()) >= order.count:
             due = time.monotonic() + order.after
         if order.signum and due is not None and time.monotonic() >= due:
             os.kill(child, order.signum)  # not waited for yet, so the number is still the child's
@@ -192,6 +195,8 @@ def become(order: Order, said: int, told: int) -> None:
             FAULTS[name](argument)
         mark_saves(told)
         sys.argv = ["invaug", *order.words]
+        signal.pthread_sigmask(signal.SIG_UNBLOCK, ASKING)
+        os.write(told, READY)
         cli.main()
         code = 0
     except SystemExit as stop:
@@ -202,6 +207,7 @@ def become(order: Order, said: int, told: int) -> None:
         traceback.print_exc()
         code = 1
     finally:
+        signal.pthread_sigmask(signal.SIG_BLOCK, ASKING)
         sys.stdout.flush()
         sys.stderr.flush()
     os._exit(code)

@@ -3,7 +3,6 @@
 from pathlib import Path
 
 import pytest
-
 from faults.harness import Case, all_cases
 
 

@@ -6,6 +6,7 @@ import gc
 import itertools
 import multiprocessing
 import os
+import re
 import signal
 from collections.abc import Iterable
 from multiprocessing.connection import Connection
@@ -22,7 +23,7 @@ from PIL import Image
 from invaug.lab import batches as module
 from invaug.lab.batches import Batch, batches, n_batches
 from invaug.lab.datasets import Split, shuffled
-from invaug.lab.errors import UserError
+from invaug.lab.errors import RunError, UserError
 
 
 def in_memory(n: int) -> Split:
@@ -165,6 +166,28 @@ def test_ctrl_c_leaves_the_workers_working(on_disk: Split) -> None:
     (worker,) = torch.multiprocessing.active_children()
     os.kill(worker.pid or 0, signal.SIGINT)
     assert len(list(stream)) == 29
+
+
+def test_a_killed_worker_is_one_line_and_only_where_its_batch_is_missing(on_disk: Split) -> None:
+    before = signal.getsignal(signal.SIGCHLD)
+    stream = batches(on_disk, 1, epoch=0, seed=0, shuffle=True, workers=2)
+    next(stream)
+    assert signal.getsignal(signal.SIGCHLD) is before  # or torch would raise from here on, wherever we are
+    worker = torch.multiprocessing.active_children()[0]
+    os.kill(worker.pid or 0, signal.SIGKILL)
+    worker.join()
+    with pytest.raises(
+        RunError, match=r"^a process that decodes images died \(SIGKILL, perhaps by want of memory: .*\)"
+    ):
+        list(stream)
+
+
+@pytest.mark.parametrize(
+    ("codes", "wanted"),
+    [([-7], r"died \(SIGBUS, by want of shared memory"), ([3], r"died \(exit code 3\)"), ([], "failed: no more files")],
+)
+def test_the_death_of_a_worker_is_told_by_its_exit_code(codes: list[int], wanted: str) -> None:
+    assert re.search(wanted, module._cause(codes, OSError(24, "no more files")))
 
 
 def _wait_as_a_worker(ready: Connection) -> None:

@@ -686,7 +686,8 @@ def test_a_corrupt_image_stops_the_loading_by_name(tmp_path: Path) -> None:
     root = write_images(tmp_path / "pets", {"cat": 5, "dog": 5})
     whole = (root / "dog" / "002.png").read_bytes()
     (root / "dog" / "002.png").write_bytes(whole[:-30])
-    with pytest.raises(UserError, match=r"1 of 10 image files .* cannot be used: dog/002\.png \(.*see invaug scan .*pets"):
+    wanted = r"1 of 10 image files .* cannot be used: dog/002\.png \(.*see invaug scan .*pets"
+    with pytest.raises(UserError, match=wanted):
         load(str(root))
 
 

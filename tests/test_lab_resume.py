@@ -15,7 +15,9 @@ from invaug.lab import checkpoint, loop
 from invaug.lab.alarm import advice, out_of_reach
 from invaug.lab.errors import UserError
 from invaug.lab.record import read
+from invaug.lab.run import read_config
 from invaug.lab.signals import Signals, Stopped
+from invaug.lab.train import run_all
 from lab_runs import train, write_digits
 
 SETTINGS = {"epsilon": 0.7, "ema": 0.9, "val_fraction": 0.2, "crop": 2, "batch_size": 32, "epochs": 2}
@@ -220,6 +222,19 @@ def test_run_killed_before_its_first_write_can_be_resumed_or_started(data: Path,
     assert lines(tmp_path / "one") == lines(tmp_path / "other")
 
 
+def test_comparison_killed_in_its_first_run_goes_on_with_the_others(
+    data: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with monkeypatch.context() as patch:
+        signal_at(2, signal.SIGTERM, patch)
+        with pytest.raises(Stopped):
+            train(data, tmp_path / "run", epochs=1, lr=0.03, compare=True)
+    assert [path.name for path in (tmp_path / "run").iterdir()] == ["none"]
+    rows = run_all({}, tmp_path / "run", resume=True, compare=True, quiet=True)
+    assert [row["epochs"] for row in rows] == [1, 1, 1]
+    assert {read_config(Path(row["run"]))[0].lr for row in rows} == {0.03}
+
+
 def rows_of(*slacks: float) -> list[dict[str, list[float]]]:
     return [{"slack": [slack], "constraint_loss": [slack + 0.1], "gamma": [2.0]} for slack in slacks]
 
@@ -244,8 +259,6 @@ def test_infeasible_epsilon_is_told_on_screen_and_in_the_record(
     data: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """A learning rate of almost nothing: no constraint can be met."""
-    from invaug.lab.train import run_all
-
     given = {"data": str(data), "epochs": 6, "batch_size": 64, "lr": 1e-9, "epsilon": 0.1, "workers": 0, "threads": 1}
     run_all(given, tmp_path / "run", resume=False, compare=False, quiet=False)
     alarms = [row["out_of_reach"] for row in read(tmp_path / "run")]

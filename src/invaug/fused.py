@@ -53,7 +53,8 @@ def share_out(function: Callable[..., None], arrays: list[Any]) -> None:
     n_rows = len(arrays[0])
     n_threads = min(torch.get_num_threads(), n_rows, arrays[0].nbytes // BYTES_PER_THREAD)
     if n_threads < 2:
-        return function(*arrays)
+        function(*arrays)
+        return
     n_parts = 2 * n_threads
     cuts = [n_rows * i // n_parts for i in range(n_parts + 1)]
     parts = [[array[a:b] for array in arrays] for a, b in pairwise(cuts)]

@@ -24,15 +24,16 @@ def say(message: str) -> None:
 class Forgiving:
     """A text stream that writes to nowhere once it cannot be written: nobody reads it, its disk is full."""
 
-    def __init__(self, stream: TextIO, *forgiven: type[OSError]) -> None:
-        self._stream = stream
+    def __init__(self, stream: TextIO | Forgiving, *forgiven: type[OSError]) -> None:
+        self._stream: TextIO = stream._stream if isinstance(stream, Forgiving) else stream
         self._forgiven = forgiven or (OSError,)
+        self._lost: WriteError | None = None
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self._stream, name)
 
     def write(self, text: str) -> int:
-        """Write, or lose the text; what is not forgiven is said once."""
+        """Write, or lose the text."""
         self._attempt(lambda: self._stream.write(text))
         return len(text)
 
@@ -46,7 +47,9 @@ class Forgiving:
         except OSError as error:
             _silence(self._stream)
             if not isinstance(error, self._forgiven):
-                raise WriteError(f"cannot write the output: {error.strerror}", error.errno) from error
+                self._lost = WriteError(f"cannot write the output: {error.strerror}", error.errno)
+        if self._lost:  # every time, because the parser of the command line tries its output, and ignores errors
+            raise self._lost
 
 
 def _silence(stream: TextIO) -> None:

@@ -6,7 +6,8 @@ import inspect
 import json
 import logging
 import os
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from typing import Any, TypeVar
 
 import torch
@@ -21,6 +22,7 @@ from invaug.lab.errors import RunError, UserError
 from invaug.lab.signals import Stopped
 
 Result = TypeVar("Result")
+LOST = ("gloo", "NCCL", "Connection closed", "Connection reset", "Broken pipe")
 
 
 def launch(config: Config) -> Fabric:
@@ -45,8 +47,8 @@ def launch(config: Config) -> Fabric:
 def _sync_option() -> str:
     """Return how this torch calls the exchange of buffers before every forward pass.
 
-    Off, because scoring must not wait for other ranks; they are averaged after every step instead, so that what one rank
-    saves is the state of all.
+    Off, because scoring must not wait for other ranks; they are averaged after every step instead, so that what one
+    rank saves is the state of all.
     """
     options = inspect.signature(DistributedDataParallel).parameters
     return "forward_sync_buffers" if "forward_sync_buffers" in options else "broadcast_buffers"
@@ -100,6 +102,17 @@ def first_does(fabric: Fabric, function: Callable[[], Result]) -> Result:
     if "error" in answer:
         raise _again(answer)
     return answer["value"]  # type: ignore[no-any-return]
+
+
+@contextmanager
+def noticing_losses(fabric: Fabric) -> Iterator[None]:
+    """Turn what torch says when another rank is gone into one line."""
+    try:
+        yield
+    except RuntimeError as error:  # gloo has no class of its own for it
+        if isinstance(error, RunError) or not any(word in str(error) for word in LOST):
+            raise
+        raise RunError(f"rank {fabric.global_rank} lost another rank, which failed or was killed") from error
 
 
 def _kind(error: Exception) -> str:

@@ -73,7 +73,11 @@ def write_config(folder: Path, config: Config, dataset: Dataset) -> None:
         "dataset": {key: list(value) if isinstance(value, tuple) else value for key, value in vars(facts).items()}
         | {"images": sizes},
     }
-    atomic.write_text(folder / "config.toml", configs.dump(content))
+    try:
+        text = configs.dump(content).encode()
+    except UnicodeEncodeError:
+        raise UserError(f"{plain(config.data)} is not a name in UTF-8, which config.toml needs: rename it") from None
+    atomic.write_bytes(folder / "config.toml", text)
 
 
 def read_config(folder: Path) -> tuple[Config, DataFacts]:
@@ -121,10 +125,14 @@ def _unusable(path: Path) -> str | None:
             return f"{name} is {'a link to no folder' if path.is_symlink() else 'not a folder'}"
     except OSError as error:
         return f"{name}: {error.strerror}"
-    if not path.name.isprintable():
+    try:
+        raw = os.fsencode(path.name)
+        printable = raw.decode().isprintable()
+    except UnicodeError:
+        printable = False
+    if not printable:
         return f"{name} has characters that cannot be printed"
-    n_bytes = len(os.fsencode(path.name))
-    return f"{name} has {n_bytes} bytes, over the limit of {MAX_NAME}" if n_bytes > MAX_NAME else None
+    return f"{name} has {len(raw)} bytes, over the limit of {MAX_NAME}" if len(raw) > MAX_NAME else None
 
 
 def _short(path: Path) -> str:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import stat
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
@@ -13,7 +14,7 @@ from typing import NamedTuple
 from invaug.lab.cache import state_of
 from invaug.lab.checking import by_folder, keep, look_at_all
 from invaug.lab.decoding import printable
-from invaug.lab.errors import UserError
+from invaug.lab.errors import UserError, reading
 from invaug.lab.folder import Listing, is_image_name, list_folder
 from invaug.lab.looking import Look, odd_name
 
@@ -60,14 +61,15 @@ class Labelled(NamedTuple):
 
 def scan(path: Path) -> Report:
     """Return what there is to say about a folder or an .npz."""
-    if path.is_dir():
+    with reading(printable(str(path))):
+        kind = stat.S_IFMT(path.stat().st_mode)
+    if kind == stat.S_IFDIR:
         return scan_folder(path)
-    if path.suffix.lower() == ".npz" and path.is_file():
+    if kind == stat.S_IFREG and path.suffix.lower() == ".npz":
         from invaug.lab.scan_npz import scan_npz
 
         return scan_npz(path)
-    what = "is neither a folder of images nor an .npz file" if os.path.lexists(path) else "does not exist"
-    raise UserError(f"{printable(str(path))} {what}: give a folder of images or an .npz")
+    raise UserError(f"{printable(str(path))} is neither a folder of images nor an .npz file")
 
 
 def scan_folder(root: Path) -> Report:

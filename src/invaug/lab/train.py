@@ -47,17 +47,15 @@ def run_all(
         raise UserError("nothing to resume: name the folder of the run with --out")
     if under_torchrun() and out is None:
         raise UserError("torchrun needs --out FOLDER, so that ranks that are started again find their run")
-    stored = out / str(given.get("method", "constrained")) if out and compare else out
-    if resume and stored and (stored / "config.toml").exists():
-        named = "model" in given and given["model"] == run.read_config(stored)[0].model  # naming it is trusting it
-        before = run.read_trusted(stored, trust_model or named)
-        given = {**before.model_dump(exclude_none=True), **given}
+    if resume and out:
+        given = {**stored_settings(out, given, compare, trust_model), **given}
     config = decide(configs.build(given))
     fabric = ranks.launch(config)
     root = Path(ranks.first_does(fabric, lambda: str(out or free_folder(default_folder(config)))))
     wanted = dict.fromkeys([*COMPARED, config.method]) if compare else {config.method: None}
     folders = {method: root / method if compare else root for method in wanted}
-    resuming = {folder: resume or (restarted() and folder.is_dir()) for folder in folders.values()}
+    going_on = resume or restarted()  # what is not there yet can only start, if torchrun or --compare come to it
+    resuming = {f: going_on and (f.is_dir() or not (compare or restarted())) for f in folders.values()}
     ranks.first_does(fabric, lambda: check_folders(resuming))
     dataset = load_once(config, fabric)
     console = Screen()
@@ -76,6 +74,20 @@ def run_all(
         for row in rows:
             console.print(f"run: {row['run']}", soft_wrap=True, highlight=False)
     return rows
+
+
+def stored_settings(out: Path, given: Mapping[str, Any], compare: bool, trust_model: bool) -> dict[str, Any]:
+    """Return the settings the run was started with; of several compared, those of one that has begun."""
+    methods_there = dict.fromkeys([str(given.get("method", "constrained")), *COMPARED])
+    folders = [out / method for method in methods_there] if compare else [out]
+    folder = next((folder for folder in folders if (folder / "config.toml").exists()), None)
+    if folder is None:
+        if compare:
+            raise UserError(f"nothing to resume in {out}: no run with a config.toml there; leave out --resume to start")
+        return {}
+    named = given.get("model") == run.read_config(folder)[0].model  # naming the model is trusting it
+    settings = run.read_trusted(folder, trust_model or named).model_dump(exclude_none=True)
+    return {key: value for key, value in settings.items() if key != "method" or not compare}
 
 
 def default_folder(config: Config) -> Path:
@@ -151,7 +163,7 @@ def train_one(
 ) -> dict[str, Any]:  # fmt: skip
     """Train one run in its folder; return its summary."""
     training, finish = prepare(config, dataset, fabric)
-    with held(folder, fabric):
+    with ranks.noticing_losses(fabric), held(folder, fabric):
         ranks.first_does(fabric, lambda: begin(config, dataset, folder, resume))
         done = len(read(folder))
         if not quiet:
