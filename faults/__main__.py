@@ -22,7 +22,7 @@ PATIENCE = 3600  # seconds for one case
 HEAD = """# Reliability
 
 Every row is a promise, how often `{command}` tried to break it, and how often it held. Real processes, real signals,
-real disks; a case that cannot be made to pass stays here as a miss. The same functions run with fewer tries in `make test`.
+real disks; a case that cannot be made to pass stays here as a miss. `make test` runs the same with fewer tries.
 
 {when}, {machine}; {seconds:.0f} s.
 

@@ -273,7 +273,7 @@ def kill_workers(tries: int, place: str) -> Iterator[str]:
             code = os.waitstatus_to_exitcode(status) if done else None
         orphans = gone(pid) if code is not None else session(pid)
         said = (Path(place) / f"{number}.log").read_text()
-        if code != 1 or orphans or said.count("\n") != 1 or "Traceback" in said or "died" not in said:
+        if code != 1 or orphans or said.count("\n") != 1 or "Traceback" in said or "decode" not in said:
             yield f"exit {code}, {len(orphans)} left, said {said[-300:]!r}"
 
 
@@ -290,15 +290,27 @@ def kill_runs(tries: int, place: str) -> Iterator[str]:
     for number in range(tries):
         pids.append(with_workers(place, f"main-{number}"))
         time.sleep(chance.uniform(0, 0.5))
-        n_workers = len(session(pids[-1])) - 1
+        if not stopped_with_workers(pids[-1]):
+            yield "there was no worker to outlive it"
         os.kill(pids[-1], signal.SIGKILL)
         os.waitpid(pids[-1], 0)
-        if n_workers < 1:
-            yield "there was no worker to outlive it"
     for pid in pids:
         left = gone(pid)
         if left:
             yield f"{len(left)} workers still live after {PATIENCE:.0f} s"
+
+
+def stopped_with_workers(pid: int) -> bool:
+    """Stop a run at a moment when it has workers; return whether there was one."""
+    until = time.monotonic() + PATIENCE
+    while time.monotonic() < until:
+        os.kill(pid, signal.SIGSTOP)
+        os.waitpid(pid, os.WUNTRACED)
+        if len(session(pid)) > 1:
+            return True
+        os.kill(pid, signal.SIGCONT)
+        time.sleep(0.005)
+    return False
 
 
 class Size(NamedTuple):

@@ -3,6 +3,7 @@
 from pathlib import Path
 
 import pytest
+
 from faults.harness import Case, all_cases
 
 

@@ -59,6 +59,37 @@ def test_closed_pipe_does_not_kill_training(data: Path, tmp_path: Path) -> None:
     assert len((tmp_path / "run" / "record.jsonl").read_text().splitlines()) == 2
 
 
+@pytest.mark.parametrize(
+    ("redirection", "code", "said"),
+    [
+        (">&-", 0, ""),
+        ("<&- >&- 2>&-", 0, ""),
+        ("2>/dev/full", 0, ""),
+        (">/dev/full", 1, "invaug: cannot write the output: No space left on device\n"),
+        ("| head -0", 0, ""),
+    ],
+)
+def test_output_that_cannot_be_written_is_said_in_one_line_or_not_at_all(
+    redirection: str, code: int, said: str, tmp_path: Path
+) -> None:
+    words = [sys.executable, "-m", "invaug", "train", "--help"]
+    script = f'set -o pipefail; "$@" {redirection} 3>&-'
+    done = subprocess.run(["bash", "-c", script, "bash", *words], cwd=tmp_path, capture_output=True, text=True)  # noqa: S603, S607
+    assert (done.returncode, done.stderr) == (code, said)
+
+
+def test_letters_that_the_output_lacks_are_written_as_numbers(tmp_path: Path) -> None:
+    done = invaug("train", "Käfer", folder=tmp_path, LC_ALL="C", PYTHONIOENCODING="ascii")
+    assert done.returncode == 2
+    assert "unknown dataset K\\xe4fer" in done.stderr
+
+
+def test_a_run_has_a_name(tmp_path: Path) -> None:
+    done = invaug("train", "--out", "", folder=tmp_path)
+    assert (done.returncode, done.stderr.count("\n")) == (2, 1)
+    assert "Invalid value for '--out': the name is empty" in done.stderr
+
+
 def hostile_npz(folder: Path, **changes: np.ndarray) -> str:
     arrays = dict(np.load(write_digits(folder), allow_pickle=False))
     path = folder / "changed.npz"
@@ -112,7 +143,7 @@ def test_labels_out_of_range_are_refused_before_the_first_step(tmp_path: Path) -
 
 def test_help_of_every_command_has_an_example() -> None:
     runner = CliRunner()
-    for name in ("train", "evaluate", "export", "predict", "ls", "show"):
+    for name in ("train", "scan", "evaluate", "export", "predict", "ls", "show"):
         result = runner.invoke(app, [name, "--help"])
         assert result.exit_code == 0
         assert f"invaug {name}" in " ".join(result.output.split()), name

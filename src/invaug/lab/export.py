@@ -17,7 +17,7 @@ import safetensors.torch
 import torch
 from torch import Tensor
 
-from invaug.lab import atomic, folder
+from invaug.lab import atomic, decoding
 from invaug.lab.errors import UserError, nearest
 from invaug.lab.run import Predictor, load, read_config
 
@@ -71,18 +71,18 @@ def predict_files(run: Path, images: list[Path], top: int, *, trust_model: bool 
     predictor, shape = load(run, trust_model=trust_model), Card.of(run).image_shape
     if shape[0] not in (1, 3):
         raise UserError(f"{run} was trained on images of {shape[0]} channels; image files have 1 or 3")
-    with folder.quiet():
+    with decoding.quiet():
         chunks = [images[start : start + BATCH] for start in range(0, len(images), BATCH)]
-        return [row for chunk in folder.shown(chunks, "predicting") for row in _predict(predictor, chunk, shape, top)]
+        return [row for chunk in decoding.shown(chunks, "predicting") for row in _predict(predictor, chunk, shape, top)]
 
 
 @torch.no_grad()
-def _predict(predictor: Predictor, files: list[Path], shape: folder.Shape, top: int) -> list[dict[str, Any]]:
-    batch = torch.stack([torch.from_numpy(folder.decode(file, shape).copy()) for file in files])
+def _predict(predictor: Predictor, files: list[Path], shape: decoding.Shape, top: int) -> list[dict[str, Any]]:
+    batch = torch.stack([torch.from_numpy(decoding.decode(file, shape).copy()) for file in files])
     found = predictor(batch).softmax(1).topk(min(top, len(predictor.classes)))
     return [
         {
-            "file": folder.printable(str(file)),
+            "file": decoding.printable(str(file)),
             "predictions": [
                 {"class": predictor.classes[index], "probability": probability}
                 for index, probability in zip(indices, probabilities, strict=True)

@@ -7,10 +7,8 @@ from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
-from invaug.lab.decoding import FORMATS, Shape, decode, printable, quiet, shown
+from invaug.lab.decoding import FORMATS, printable
 from invaug.lab.errors import UserError, nearest
-
-__all__ = ["SUFFIXES", "Files", "Listing", "Shape", "decode", "list_folder", "printable", "quiet", "shown"]
 
 SUFFIXES = tuple(sorted(FORMATS))
 PARTS = {"train": "train", "training": "train", "val": "val", "valid": "val", "validation": "val", "test": "test"}

@@ -22,4 +22,4 @@ def keep_freed() -> bool:
     if mallopt is None:
         return False
     settings = ((M_MMAP_THRESHOLD, 1 << 30), (M_TRIM_THRESHOLD, (1 << 31) - 1), (M_TOP_PAD, 64 << 20))
-    return min(mallopt(name, value) for name, value in settings) == 1  # all of them, also after one that fails
+    return bool(min(mallopt(name, value) for name, value in settings) == 1)  # all of them, also after one that fails
