@@ -69,7 +69,7 @@ def started(folder: Path, data: Path, n: int, *, torchrun: bool = True, nan: str
 def ran(folder: Path, data: Path, n: int, **settings: object) -> Ended:
     """Run n ranks to their end."""
     with started(folder, data, n, **settings) as (process, log, out):
-        said = process.communicate(timeout=100)[1]
+        said = process.communicate(timeout=400)[1]
         return Ended(process.returncode, said, time.time(), log, out)
 
 
@@ -221,7 +221,7 @@ def killed_ranks(tries: int, folder: Path) -> Iterator[str]:
         kills = [(dice.randrange(2), dice.randrange(1, 50)) for _ in range(min(per_run, tries - first))]
         with started(folder, data, 2, **settings) as (process, log, out):
             done = [kill_one(log, rank, steps) for rank, steps in kills]
-            said = process.communicate(timeout=100)[1]
+            said = process.communicate(timeout=400)[1]
         wrong = small.told(small.differences(whole, small.result(out)))
         for kill, happened in zip(kills, done, strict=True):
             if not happened or process.returncode or wrong:

@@ -191,7 +191,7 @@ def become(order: Order, said: int, told: int) -> None:
         os.dup2(os.open(os.devnull, os.O_RDWR), 1)
         os.dup2(1, 0)
         # new ones: the old still believe that they are the files or terminals this process was started with
-        sys.stdout, sys.stderr = (open(number, "w", buffering=1, closefd=False) for number in (1, 2))  # noqa: PTH123, SIM115
+        sys.stdout, sys.stderr = (open(number, "w", buffering=1, closefd=False) for number in (1, 2))  # noqa: SIM115
         mark_steps(told)
         for name, argument in order.faults.items():
             FAULTS[name](argument)

@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import io
 import json
+import zipfile
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -146,6 +147,16 @@ def test_torchscript_takes_bytes_of_any_batch_size(made: Made, tmp_path: Path, d
     images = some_images(digits, n, made.shape)
     assert_same(loaded(images).detach(), by_hand(made.network, images))
     assert json.loads(about["invaug.json"])["classes"] == list(CLASSES)
+
+
+@quiet_jit
+def test_torchscript_does_not_tell_where_files_lie(grey: Made, tmp_path: Path) -> None:
+    path = export_run(grey.folder, "torchscript", tmp_path / "model.torchscript")
+    with zipfile.ZipFile(path) as archive:
+        content = b"".join(archive.read(name) for name in archive.namelist())
+    assert b"forward" in content
+    assert b"site-packages" not in content
+    assert str(Path(export.__file__).parent).encode() not in content
 
 
 @pytest.mark.parametrize("n", [1, 5])

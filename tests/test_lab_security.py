@@ -214,6 +214,21 @@ def test_a_run_names_where_data_are_read_but_never_where_they_are_written(
     assert not (tmp_path / "elsewhere").exists()
 
 
+def test_a_checkpoint_holds_nothing_of_the_machine(
+    trained: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    home = tmp_path / "home-k4n4ry"
+    home.mkdir()
+    for name in ("HOME", "USER", "SESSION_TOKEN"):
+        monkeypatch.setenv(name, str(home))
+    data = write_digits(home)
+    train(data, home / "run", model="mlp", only=["Identity"], n_levels=2, epochs=1)
+    files = list((home / "run" / "checkpoints").iterdir())
+    assert len(files) == 2
+    assert not [file.name for file in files if b"k4n4ry" in file.read_bytes()]
+    assert "k4n4ry" in (home / "run" / "config.toml").read_text()  # where the data are is the run's own business
+
+
 FACTS = {
     "text for numbers": ('std = [\n', 'std = [\n    "x",\n'),
     "a std of zero": ("std = [\n", "std = [\n    0.0,\n"),

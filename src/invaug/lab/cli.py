@@ -47,6 +47,8 @@ def _run() -> None:
     except OSError as error:
         where = f" {error.filename}" if error.filename else ""
         _stop(f"cannot use{where}: {error.strerror}" if error.strerror else str(error), 1)
+    except KeyboardInterrupt:  # before there is a run that could be saved
+        raise SystemExit(130) from None
     except Exception as error:
         _stop_for(error)
     raise SystemExit(code if isinstance(code, int) else 0)

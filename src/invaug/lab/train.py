@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import shlex
 import sys
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
@@ -179,7 +180,7 @@ def train_one(
             try:
                 loop.fit(config, dataset, folder, training, finish, facts_of(config), watch)
             except (Stopped, loop.BadStepError) as error:
-                raise _with_way_on(error, folder) from None
+                raise _with_way_on(error, config, folder) from None
         return ranks.first_does(fabric, lambda: summary(config, dataset, folder, training))
 
 
@@ -212,9 +213,10 @@ def facts_of(config: Config) -> dict[str, Any]:
     return {"versions": run.versions(), "config": decisive, "config_sha256": digest}
 
 
-def _with_way_on(error: Stopped | loop.BadStepError, folder: Path) -> Exception:
-    """Return the error with what is saved and how to go on."""
-    way = f"go on with: invaug train --resume --out {folder}"
+def _with_way_on(error: Stopped | loop.BadStepError, config: Config, folder: Path) -> Exception:
+    """Return the error with what is saved and the command that goes on."""
+    trust = " --trust-model" if models.is_own(config.model) else ""
+    way = f"go on with: invaug train --resume --out {shlex.quote(str(folder))}{trust}"
     if isinstance(error, Stopped):
         return Stopped(error.signum, f"{error} and saved; {way}")
     return loop.BadStepError(f"{error} (the state before it is saved; {way} --on-nan skip)")
