@@ -20,7 +20,7 @@ from faults.harness import case
 from invaug.lab.record import read
 
 HERE = Path(__file__).parents[1]
-NO_BATCHNORM = {"model": "mlp", "only": "Invert", "crop": 0, "ema": 0, "clip": 0}
+NO_BATCHNORM = {"model": "mlp", "only": "Equalize", "crop": 0, "ema": 0, "clip": 0}
 """A run that draws nothing that depends on the rank: one operation without a magnitude, no crop."""
 
 
@@ -126,7 +126,7 @@ def uneven(tries: int, folder: Path) -> Iterator[str]:
 @case("only rank 0 writes into the run's folder", full=3, fast=0)
 def one_writer(tries: int, folder: Path) -> Iterator[str]:
     for n in (2, 3, 4)[:tries]:
-        found = ran(folder, small.write_data(folder), n, batch_size=4, log="csv")
+        found = ran(folder, small.write_data(folder), n, batch_size=4)
         written = [len((found.log / f"writes-{rank}").read_text().splitlines()) for rank in range(n)]
         if found.code or not written[0] or any(written[1:]):
             yield f"{n} ranks: exit code {found.code}, files opened for writing {written}"

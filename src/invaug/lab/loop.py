@@ -184,14 +184,14 @@ def take_step(config: Config, training: Training, group: list[Batch], lr: float)
 def _update(config: Config, training: Training, lr: float, slack: Tensor) -> bool:
     """Take the primal step, then the dual step; return whether the gradients allowed it."""
     fabric, scaler = training.fabric, getattr(training.fabric.strategy.precision, "scaler", None)
-    for group in training.optimizer.param_groups:
-        group["lr"] = lr
     norm = fabric.clip_gradients(
         training.model, training.optimizer, max_norm=config.clip or math.inf, error_if_nonfinite=False
     )
     finite = bool(torch.isfinite(norm)) if norm is not None else True
     if not finite and scaler is None:
         return False
+    for group in training.optimizer.param_groups:
+        group["lr"] = lr
     training.optimizer.step()  # with a scaler, an overflow only lowers its scale
     training.optimizer.zero_grad()
     if finite:
