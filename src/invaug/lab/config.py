@@ -37,7 +37,7 @@ class Config(BaseModel):
     per_class: int | None = Field(None, ge=1, description="training images to use per class")
     val_fraction: float = Field(0.0, ge=0, lt=1, description="share of the training images held out for choices")
     image_size: int | None = Field(None, ge=1, le=8192, description="side to resize images to")
-    workers: int = Field(2, ge=0, description="processes that decode image files")
+    workers: int = Field(2, ge=0, le=1024, description="processes that decode image files")
     on_bad: Literal["stop", "skip"] = Field("stop", description="image files that cannot be used; skips at most 1 %")
 
     model: str = Field("auto", description="wrn-40-2, resnet-8, cnn, a timm name, or your own module:factory")
@@ -50,7 +50,7 @@ class Config(BaseModel):
     range: float | None = Field(None, gt=0, description="largest angle (radians), shift (pixels) or log scale")
     only: list[str] = Field([], description="keep only these operations of the set")
     without: list[str] = Field([], description="leave these operations out of the set")
-    n_levels: int = Field(31, ge=2, description="levels of each magnitude")
+    n_levels: int = Field(31, ge=2, le=10_000, description="levels of each magnitude")
     identity: bool = Field(True, description="whether Identity and level 0 are among the draws")
     relative_to: int | None = Field(None, ge=1, description="shifts are pixels of an image this large and grow with it")
     epsilon: float | None = Field(None, description="loss allowed on transformed images [0.35 log(classes)]")
