@@ -143,7 +143,7 @@ def test_labels_out_of_range_are_refused_before_the_first_step(tmp_path: Path) -
 
 def test_help_of_every_command_has_an_example() -> None:
     runner = CliRunner()
-    for name in ("train", "scan", "evaluate", "export", "predict", "ls", "show"):
+    for name in ("train", "scan", "report", "watch", "evaluate", "export", "predict", "ls", "show"):
         result = runner.invoke(app, [name, "--help"])
         assert result.exit_code == 0
         assert f"invaug {name}" in " ".join(result.output.split()), name

@@ -232,6 +232,42 @@ def predict(
         print(plain(f"{row['file']}: {guesses}"))
 
 
+RunPaths = Annotated[list[Path], typer.Argument(metavar="RUN", help="folders of runs, or folders that hold some")]
+
+
+@app.command()
+def report(
+    runs: RunPaths,
+    output: Annotated[
+        Path | None, typer.Option("-o", "--output", help="page to write [RUN/report.html; report.html for several]")
+    ] = None,
+    figures: Annotated[Path | None, typer.Option(help="folder for every figure as SVG and PNG")] = None,
+    tables: Annotated[Path | None, typer.Option(help="folder for every table as CSV, Markdown and LaTeX")] = None,
+) -> None:
+    """Make one page of what runs say; several are compared.
+
+    Example: invaug report runs/a runs/b -o report.html
+    """
+    from invaug.lab.report import report_runs
+
+    for path in report_runs(runs, output, figures, tables):
+        print(plain(str(path)))
+
+
+@app.command()
+def watch(
+    runs: RunPaths,
+    port: Annotated[int, typer.Option(min=0, max=65535, help="port on this machine; 0 takes a free one")] = 0,
+) -> None:
+    """Serve the page of runs on this machine while they go on.
+
+    Example: invaug watch runs/a
+    """
+    from invaug.lab.report.watch import watch_runs
+
+    watch_runs(runs, port)
+
+
 @app.command()
 def scan(
     path: Annotated[Path, typer.Argument(help="a folder of images, or an .npz")],

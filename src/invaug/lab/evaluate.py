@@ -121,23 +121,30 @@ def calibration_error(scores: Tensor, targets: Tensor) -> float:
 
 def whole(
     network: nn.Module, finish: Finish, split: Split, classes: tuple[str, ...], transforms: TransformSet | None, *,
-    n_draws: int = 16, n_images: int = 256, workers: int = 0, progress: Callable[[str, int, int], None] | None = None,
+    n_draws: int = 16, n_images: int = 256, n_steps: int = 1, workers: int = 0,
+    progress: Callable[[str, int, int], None] | None = None,
 ) -> dict[str, Any]:  # fmt: skip
     """Return everything `invaug evaluate` says of a model."""
+    from invaug.lab.report import measuring  # which reads the number of bins from here
+
     losses, scores, targets = predict_split(network, finish, split, workers, _named(progress, "clean"))
     accuracy = float((scores.argmax(1) == targets).float().mean())
     report: dict[str, Any] = {
         "images": len(targets),
         "clean": {"loss": float(losses.mean()), "accuracy": accuracy},
         "calibration_error": calibration_error(scores, targets),
+        "calibration": measuring.calibration(scores, targets),
         "classes": by_class(scores, targets, classes),
     }
     if transforms is None:
         return report
     step = _named(progress, "transformed")
     report["transformed"] = under(network, finish, split, transforms, n_draws=n_draws, workers=workers, progress=step)
+    first = next(iter(batches(split, n_images, epoch=0, seed=0, shuffle=True, device=_device(network))))
+    report["gallery"] = measuring.gallery(
+        network, finish, first.images, first.targets, classes, transforms, n_steps=n_steps
+    )
     if not any(op.continuous for op in transforms.ops):
-        first = next(iter(batches(split, n_images, epoch=0, seed=0, shuffle=True, device=_device(network))))
         levels = by_level(network, finish, first.images, first.targets, transforms, _named(progress, "levels"))
         report["levels"] = levels
     return report

@@ -19,7 +19,8 @@ from rich.table import Table
 from invaug.lab import datasets, evaluate, methods
 from invaug.lab.config import Config
 from invaug.lab.errors import UserError, nearest
-from invaug.lab.outlets import plain
+from invaug.lab.outlets import plain, say
+from invaug.lab.report import measuring
 from invaug.lab.run import DataFacts, load, read_config
 
 COLUMNS = ("low", "25 %", "50 %", "75 %", "high")  # magnitudes shown per operation
@@ -42,14 +43,25 @@ def evaluate_run(
     with _progress() as step:
         found = evaluate.whole(
             predictor.network, predictor.finish, dataset.test, facts.classes, methods.transform_set(config),
-            n_draws=draws, n_images=images, workers=config.workers, progress=step,
+            n_draws=draws, n_images=images, n_steps=config.n_steps, workers=config.workers, progress=step,
         )  # fmt: skip
     about = {"run": str(run), "data": dataset.name, "model": config.model, "method": config.method, "set": config.set}
     report = {**about, "preset": config.preset, "epsilon": config.epsilon, "draws": draws, **found}
+    if data is None:  # the page of a run is about its own test images
+        _keep_for_the_page(run, report)
+    report.pop("gallery", None)  # pictures, for the page alone
     if as_json:
         print(json.dumps(_finite(report)))
         return
     show(report, Console(highlight=False, emoji=False))
+
+
+def _keep_for_the_page(run: Path, report: Report) -> None:
+    """Write evaluation.json beside the record; a folder that cannot be written to only costs the page its figures."""
+    try:
+        measuring.write(run, report)
+    except OSError as error:
+        say(f"kept for no report: {error}")
 
 
 def _checked_device(name: str) -> str:

@@ -5,8 +5,10 @@ from __future__ import annotations
 import hashlib
 import json
 import shlex
+import sys
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
+from functools import partial
 from itertools import count
 from pathlib import Path
 from typing import Any
@@ -27,6 +29,7 @@ from invaug.lab.lock import RunLock
 from invaug.lab.loggers import open_loggers
 from invaug.lab.outlets import say
 from invaug.lab.record import read
+from invaug.lab.report import report_runs
 from invaug.lab.signals import Stopped
 from invaug.lab.tally import finite
 from invaug.lab.training import Training, prepare
@@ -47,8 +50,6 @@ def run_all(
         raise UserError("nothing to resume: name the folder of the run with --out")
     if under_torchrun() and out is None:
         raise UserError("torchrun needs --out FOLDER, so that ranks that are started again find their run")
-    if out:
-        run.check_usable(out)
     if resume and out:
         given = {**stored_settings(out, given, compare, trust_model), **given}
     config = decide(configs.build(given))
@@ -71,10 +72,13 @@ def run_all(
         train_one(plans[method], dataset, folder, fabric, console, quiet=quiet, resume=resuming[folder])
         for method, folder in folders.items()
     ]
+    pages = ranks.first_does(fabric, lambda: write_pages(root, list(folders.values())))
     if not quiet:
         console.print(summary_table([_in_words(row) for row in rows]))
         for row in rows:
             console.print(f"run: {row['run']}", soft_wrap=True, highlight=False)
+        if pages:
+            console.print(f"report: {pages[-1]}", soft_wrap=True, highlight=False)
     return rows
 
 
@@ -90,6 +94,16 @@ def stored_settings(out: Path, given: Mapping[str, Any], compare: bool, trust_mo
     named = given.get("model") == run.read_config(folder)[0].model  # naming the model is trusting it
     settings = run.read_trusted(folder, trust_model or named).model_dump(exclude_none=True)
     return {key: value for key, value in settings.items() if key != "method" or not compare}
+
+
+def write_pages(root: Path, folders: list[Path]) -> list[str]:
+    """Write the page of each run, and one of all where several were compared; a run that is done never fails by it."""
+    wanted = [*folders, *([root] if len(folders) > 1 else [])]
+    try:
+        return [str(report_runs([folder])[0]) for folder in wanted]
+    except (OSError, UserError) as error:
+        say(f"the report could not be written: {error}; try invaug report {root}")
+        return []
 
 
 def default_folder(config: Config) -> Path:
@@ -150,7 +164,6 @@ def check_folders(resuming: Mapping[Path, bool]) -> None:
 
 def check_folder(folder: Path, resume: bool) -> None:
     """Refuse a folder that holds another run, or nothing to resume."""
-    run.check_usable(folder)
     found = [] if not folder.exists() else list(folder.iterdir()) if folder.is_dir() else [folder]
     # a run that was killed before it wrote its config leaves these, and may be started or resumed
     left = [path for path in found if path.name == LOCK or atomic.LEFTOVER.fullmatch(path.name)]
@@ -178,7 +191,7 @@ def train_one(
                 display.epoch(row)
                 log(row)
 
-            watch = loop.Watch(display.batch, on_epoch, say)
+            watch = loop.Watch(display.batch, on_epoch, partial(print, file=sys.stderr))
             try:
                 loop.fit(config, dataset, folder, training, finish, facts_of(config), watch)
             except (Stopped, loop.BadStepError) as error:

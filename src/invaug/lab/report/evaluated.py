@@ -1,0 +1,154 @@
+"""What evaluation.json adds: accuracy by operation and level, calibration, worst classes, a gallery of draws."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+from html import escape
+from typing import Any
+
+from invaug.lab.report.figures import Figure, Heat, Point, Scatter
+from invaug.lab.report.reading import Run, number, short, whole
+from invaug.lab.report.tables import Table
+
+N_CLASSES = 10  # classes shown, the worst first
+N_ROWS, N_IMAGES = 8, 6  # of the gallery
+PICTURE = re.compile(r"data:image/png;base64,[A-Za-z0-9+/]{1,200000}={0,2}")
+LAWS = {"uniform": "uniform draws", "lambda_c": "λ_c", "worst": "the worst draw"}
+
+
+def figures(run: Run, ending: str = "") -> list[Figure]:
+    """Return the figures of one run's evaluation."""
+    where = f": {run.name}" if ending else ""
+    made = (_heat(run.evaluation or {}, ending, where), _calibration(run.evaluation or {}, ending, where))
+    return [figure for figure in made if figure is not None]
+
+
+def tables(run: Run) -> list[Table]:
+    """Return the tables of one run's evaluation."""
+    found = run.evaluation or {}
+    return [table for table in (_laws(found), _hardest(found), _classes(found)) if table is not None]
+
+
+def _by_level(found: Mapping[str, Any]) -> dict[str, dict[int, float]]:
+    """Return the accuracy of every operation at every level, both signs of a level averaged."""
+    result: dict[str, dict[int, float]] = {}
+    for name, rows in _table(found.get("levels")).items():
+        pairs = [(whole(row.get("level")), number(row.get("accuracy"))) for row in _rows(rows)]
+        known = [(level, value) for level, value in pairs if value is not None and level < 1000]
+        levels = dict.fromkeys(level for level, _ in known)
+        means = {level: [value for at, value in known if at == level] for level in levels}
+        result[short(name, 30)] = {level: sum(values) / len(values) for level, values in means.items()}
+    return {name: levels for name, levels in result.items() if levels}
+
+
+def _heat(found: Mapping[str, Any], ending: str, where: str) -> Figure | None:
+    table = _by_level(found)
+    if not table:
+        return None
+    highest = max(max(levels) for levels in table.values())
+    cells = tuple(_every_level(levels, highest) for levels in table.values())
+    drops = {name: min(levels.values()) for name, levels in table.items()}
+    hard = min(drops, key=lambda name: drops[name])
+    at = min(table[hard], key=lambda level: table[hard][level])
+    title = f"Accuracy under each operation and level{where}"
+    columns = tuple(map(str, range(highest + 1)))
+    rows = tuple((name, *row) for name, row in zip(table, cells, strict=True))
+    varied = [name for name in drops if len(table[name]) > 1] or list(drops)
+    easy = max(varied, key=lambda name: drops[name])
+    reading = (
+        f"Hardest: {hard} at level {at}, accuracy {drops[hard]:.1%}; easiest of those with levels: {easy}, "
+        f"{drops[easy]:.1%} at its worst."
+    )
+    drawing = Heat("level", tuple(table), columns, cells, "accuracy")
+    return Figure(f"op-by-level{ending}", title, drawing, reading, Table(title, ("operation", *columns), rows))
+
+
+def _every_level(levels: Mapping[int, float], highest: int) -> tuple[float | None, ...]:
+    """Return the accuracy at each level; one that is not listed does the same as the one before, so it was not run."""
+    found: list[float | None] = []
+    for level in range(highest + 1):
+        found.append(levels.get(level, found[-1] if found else None))
+    return tuple(found)
+
+
+def _calibration(found: Mapping[str, Any], ending: str, where: str) -> Figure | None:
+    bins = [(number(row.get("confidence")), number(row.get("accuracy")), whole(row.get("images")))
+            for row in _rows(found.get("calibration"))]  # fmt: skip
+    known = [(c, a, n) for c, a, n in bins if c is not None and a is not None and n]
+    if not known:
+        return None
+    total = sum(n for _, _, n in known)
+    gap = sum(n * (c - a) for c, a, n in known) / total
+    error = sum(n * abs(c - a) for c, a, n in known) / total
+    side = "more" if gap > 0 else "less"
+    title = f"Calibration on the test images{where}"
+    points = tuple(Point(c, a, f"confidence {c:.1%}: right {a:.1%} of {n:,} images", float(n)) for c, a, n in known)
+    drawing = Scatter("confidence", "accuracy", points, "images", joined=((0.0, 0.0), (1.0, 1.0)))
+    reading = f"Expected calibration error {error:.1%}; on average {side} confident than right, by {abs(gap):.1%}."
+    table = Table(title, ("confidence", "accuracy", "images"), tuple(known))
+    return Figure(f"calibration{ending}", title, drawing, reading, table)
+
+
+def _laws(found: Mapping[str, Any]) -> Table | None:
+    clean, changed = _table(found.get("clean")), _table(found.get("transformed"))
+    rows = {"clean images": clean, **{name: _table(changed.get(key)) for key, name in LAWS.items()}}
+    known = tuple((name, number(row.get("accuracy")), number(row.get("loss"))) for name, row in rows.items() if row)
+    return Table("Test images, clean and under the set", ("under", "accuracy", "loss"), known) if known else None
+
+
+def _hardest(found: Mapping[str, Any]) -> Table | None:
+    cells = [(name, level, value) for name, levels in _by_level(found).items() for level, value in levels.items()]
+    worst = tuple(sorted(cells, key=lambda cell: cell[2])[:N_CLASSES])
+    return (
+        Table("Transformations this model finds hardest", ("operation", "level", "accuracy"), worst) if worst else None
+    )
+
+
+def _classes(found: Mapping[str, Any]) -> Table | None:
+    rows = [(short(name, 40), number(row.get("accuracy")), whole(row.get("images")))
+            for name, row in _table(found.get("classes")).items() if isinstance(row, dict)]  # fmt: skip
+    known = sorted((row for row in rows if row[1] is not None), key=lambda row: row[1] or 0.0)[:N_CLASSES]
+    more = f" ({len(known)} of {len(rows)})" if len(rows) > len(known) else ""
+    return Table(f"Classes, worst first{more}", ("class", "accuracy", "images"), tuple(known)) if known else None
+
+
+def gallery(run: Run) -> str:
+    """Return real images as HTML: the original, the proposals with their losses, the one kept marked."""
+    rows = [_strip(row) for row in _rows((run.evaluation or {}).get("gallery"))[:N_ROWS]]
+    return f'<div class="gallery">{"".join(rows)}</div>' if any(rows) else ""
+
+
+def _strip(row: Mapping[str, Any]) -> str:
+    original = _picture(row.get("original"), f"original, class {short(row.get('class', '?'), 40)}", "")
+    proposals = [
+        _picture(entry.get("image"), _proposal(entry), "kept" if entry.get("kept") is True else "")
+        for entry in _rows(row.get("proposals"))[:N_IMAGES]
+    ]
+    return f'<div class="strip">{original}{"".join(proposals)}</div>' if original else ""
+
+
+def _proposal(entry: Mapping[str, Any]) -> str:
+    loss, size = number(entry.get("loss")), number(entry.get("magnitude"))
+    parts = [
+        short(entry.get("op", "?"), 30),
+        "" if size is None else f"{size:.3g}",
+        "" if loss is None else f"loss {loss:.2f}",
+    ]
+    return " ".join(filter(None, [*parts, "kept" if entry.get("kept") is True else ""]))
+
+
+def _picture(source: Any, text: str, kind: str) -> str:
+    """Return one image with its caption; anything but a PNG inside the file itself is left out."""
+    if not isinstance(source, str) or not PICTURE.fullmatch(source):
+        return ""
+    said = escape(text)
+    return f'<figure class="picture {kind}"><img src="{source}" alt="{said}"><figcaption>{said}</figcaption></figure>'
+
+
+def _table(value: Any) -> Mapping[str, Any]:
+    return value if isinstance(value, dict) else {}
+
+
+def _rows(value: Any) -> Sequence[Mapping[str, Any]]:
+    return [row for row in value if isinstance(row, dict)] if isinstance(value, list) else []

@@ -1,0 +1,128 @@
+"""Figures as data: what is drawn, before anyone draws it, with one sentence of reading and the table behind it."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from invaug.lab.report.tables import Table
+
+MOST_POINTS = 400  # of a line: more than a screen shows
+
+
+@dataclass(frozen=True)
+class Series:
+    """A line: its colour says which group, its dash which kind; `run` lets the reader switch it off."""
+
+    label: str
+    points: tuple[tuple[float, float | None], ...]
+    colour: int = 0
+    dash: int = 0
+    group: str = ""
+    kind: str = ""
+    run: int | None = None
+
+
+@dataclass(frozen=True)
+class Rule:
+    """A horizontal line that means something: epsilon, zero, the most there can be."""
+
+    at: float
+    label: str
+
+
+@dataclass(frozen=True)
+class Lines:
+    """Numbers over epochs."""
+
+    y_label: str
+    series: tuple[Series, ...]
+    rules: tuple[Rule, ...] = ()
+    percent: bool = False
+    x_label: str = "epoch"
+
+
+@dataclass(frozen=True)
+class Bars:
+    """Horizontal bars, one or two a name; the columns are named in the legend, intervals are whiskers."""
+
+    x_label: str
+    names: tuple[str, ...]
+    columns: tuple[tuple[str, tuple[float | None, ...]], ...]
+    rule: Rule | None = None
+    percent: bool = False
+    whiskers: tuple[tuple[float, float] | None, ...] = ()
+    colours: tuple[int, ...] = ()
+
+
+@dataclass(frozen=True)
+class Histograms:
+    """One small histogram a name; the dashed line is what uniform draws would give."""
+
+    panels: tuple[tuple[str, tuple[int, ...]], ...]
+
+
+@dataclass(frozen=True)
+class Point:
+    """A dot: where, what it is, the value of its colour, the interval of its height."""
+
+    x: float
+    y: float
+    label: str
+    value: float | None = None
+    interval: tuple[float, float] | None = None
+    colour: int = 0
+
+
+@dataclass(frozen=True)
+class Scatter:
+    """Dots, joined from left to right if asked."""
+
+    x_label: str
+    y_label: str
+    points: tuple[Point, ...]
+    value_label: str = ""
+    joined: tuple[tuple[float, float], ...] = ()
+    legend: tuple[tuple[str, int], ...] = ()
+    percent: bool = True
+
+
+@dataclass(frozen=True)
+class Heat:
+    """A map of shares between 0 and 1: one row a name, one cell a column; None is left empty."""
+
+    x_label: str
+    names: tuple[str, ...]
+    columns: tuple[str, ...]
+    cells: tuple[tuple[float | None, ...], ...]
+    value_label: str
+
+
+Drawing = Lines | Bars | Histograms | Scatter | Heat
+
+
+@dataclass(frozen=True)
+class Figure:
+    """A figure of the page: a key that names its files, a title, what to draw, how to read it, its numbers."""
+
+    key: str
+    title: str
+    drawing: Drawing
+    reading: str
+    table: Table
+
+
+def thinned(points: Sequence[tuple[float, float | None]]) -> tuple[tuple[float, float | None], ...]:
+    """Return at most MOST_POINTS of the points, evenly, the last among them."""
+    stride = -(-len(points) // MOST_POINTS)
+    return tuple(points) if stride <= 1 else (*points[: len(points) - 1 : stride], points[-1])
+
+
+def table_of(lines: Lines, title: str) -> Table:
+    """Return the numbers of a line figure: a row an epoch, a column a line."""
+    rows: dict[float, list[float | None]] = {}
+    for i, series in enumerate(lines.series):
+        for x, y in series.points:
+            rows.setdefault(x, [None] * len(lines.series))[i] = y
+    columns = (lines.x_label, *(series.label for series in lines.series))
+    return Table(title, columns, tuple((int(x), *rows[x]) for x in sorted(rows)))

@@ -1,0 +1,117 @@
+"""Runs that differ in their seed alone belong together: which settings differ, and what a group is called."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+from invaug.lab.report.intervals import Estimate, estimate
+from invaug.lab.report.reading import Run, short
+
+NOT_THE_METHOD = {
+    "seed", "workers", "data_dir", "threads", "log", "device", "devices", "scoring_batch", "checkpoint_minutes",
+    "checkpoint_steps", "on_nan", "on_bad",
+}  # fmt: skip
+"""Settings that two runs of the same experiment may differ in."""
+FIRST = ("method", "set", "epsilon", "n_steps")  # what a label begins with
+ONLY_CONSTRAINED = {"epsilon", "n_steps", "n_views", "dual_lr", "gamma_init", "scoring", "joint"}
+UNCONSTRAINED = {"none", "trivial", "randaugment", "autoaugment", "deepaa"}
+PLAINEST = ("trivial", "none", "uniform")
+"""Which method others are compared with, if it is there: the paper's own baseline first."""
+
+
+@dataclass(frozen=True)
+class Group:
+    """Runs of the same experiment; `indices` are their places among all runs."""
+
+    label: str
+    runs: tuple[Run, ...]
+    indices: tuple[int, ...]
+    colour: int = 0
+
+    @property
+    def method(self) -> str:
+        """What decided the augmentation."""
+        return self.runs[0].text("method")
+
+    def estimate(self, value: Callable[[Run], float | None]) -> Estimate | None:
+        """Return the mean over seeds of what a run says, and its interval."""
+        found = [number for run in self.runs if run.epochs and (number := value(run)) is not None]
+        return estimate(found) if found else None
+
+
+def grouped(runs: Sequence[Run]) -> list[Group]:
+    """Return the runs by experiment, in the order given."""
+    keys = _decisive(runs)
+    members: dict[tuple[str, ...], list[int]] = {}
+    for i, run in enumerate(runs):
+        members.setdefault((run.dataset, *(_said(run, key) for key in keys)), []).append(i)
+    several = len({run.dataset for run in runs}) > 1
+    return [
+        Group(
+            _label(values[0] if several else "", keys, values[1:]),
+            tuple(runs[i] for i in places),
+            tuple(places),
+            colour,
+        )
+        for colour, (values, places) in enumerate(members.items())
+    ]
+
+
+def _decisive(runs: Sequence[Run]) -> list[str]:
+    """Return the settings that tell these runs apart, the method first."""
+    keys = dict.fromkeys([*FIRST, *(key for run in runs for key in run.settings)])
+    candidates = [key for key in keys if key not in NOT_THE_METHOD and key != "data"]
+    # a setting that has no say in some methods does not set them apart
+    return [key for key in candidates if len({said for run in runs if (said := _said(run, key))}) > 1]
+
+
+def _said(run: Run, key: str) -> str:
+    """Return a setting as text, nothing where it has no say in the run's method."""
+    method = run.text("method")
+    if (key in ONLY_CONSTRAINED and method in UNCONSTRAINED) or (key == "n_steps" and method == "uniform"):
+        return ""
+    value = run.settings.get(key)
+    return "" if value is None else short(f"{value:g}" if isinstance(value, float) else value, 40)
+
+
+def _label(dataset: str, keys: Sequence[str], values: Sequence[str]) -> str:
+    parts = [value if key == "method" else f"{key} {value}" for key, value in zip(keys, values, strict=True) if value]
+    return short(", ".join(filter(None, [dataset, *parts])) or "all runs")
+
+
+def baseline_of(groups: Sequence[Group]) -> Group:
+    """Return the group others are compared with: the plainest method, else the first."""
+    ranked = [group for method in PLAINEST for group in groups if group.method == method and any(_trained(group))]
+    return (ranked or [group for group in groups if any(_trained(group))] or list(groups))[0]
+
+
+def _trained(group: Group) -> list[bool]:
+    return [bool(run.epochs) for run in group.runs]
+
+
+def test_accuracy(run: Run) -> float | None:
+    """Return the accuracy on the test images after the last epoch, never the best one."""
+    return run.last.test_accuracy
+
+
+def seconds_per_epoch(run: Run) -> float | None:
+    """Return the median time of an epoch; the first one, which also warms up, hardly counts."""
+    times = sorted(epoch.seconds for epoch in run.epochs if epoch.seconds is not None)
+    return times[len(times) // 2] if times else None
+
+
+def total_seconds(run: Run) -> float | None:
+    """Return the time all epochs took."""
+    times = [epoch.seconds for epoch in run.epochs if epoch.seconds is not None]
+    return sum(times) if times else None
+
+
+def first_of(key: str) -> Callable[[Run], float | None]:
+    """Return what reads the first constraint's number in the last epoch."""
+
+    def read(run: Run) -> float | None:
+        values = getattr(run.last, key)
+        return values[0] if values else None
+
+    return read

@@ -1,0 +1,100 @@
+"""What the chain kept: how often each operation, and at which levels, in the first epoch and in the last."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from invaug.lab.report.figures import Bars, Figure, Histograms, Rule
+from invaug.lab.report.groups import Group
+from invaug.lab.report.reading import Counts
+from invaug.lab.report.tables import Table
+
+MOST_GROUPS = 6  # experiments that get these two figures each: a page is read, not searched
+Totals = dict[str, tuple[int, ...]]
+
+
+def figures(groups: Sequence[Group]) -> list[Figure]:
+    """Return the figures of every constrained experiment, counts summed over its seeds."""
+    found = []
+    drawn = [group for group in groups if any(epoch.kept for run in group.runs for epoch in run.epochs)][:MOST_GROUPS]
+    for i, group in enumerate(drawn, 1):
+        where = f": {group.label}" if len(groups) > 1 else ""
+        ending = f"-{i}" if len(drawn) > 1 else ""
+        n_constraints = max(run.n_constraints for run in group.runs)
+        for k in range(n_constraints):
+            which = f", constraint {k + 1}" if n_constraints > 1 else ""
+            key = ending + (f"-constraint-{k + 1}" if n_constraints > 1 else "")
+            first, last = _totals(group, k, 0), _totals(group, k, -1)
+            found += [_operations(first, last, key, which + where), _levels(last, key, which + where)]
+    return [figure for figure in found if figure is not None]
+
+
+def left_out(groups: Sequence[Group]) -> int:
+    """Return how many experiments have no figure of their own here."""
+    there = [group for group in groups if any(epoch.kept for run in group.runs for epoch in run.epochs)]
+    return max(len(there) - MOST_GROUPS, 0)
+
+
+def _totals(group: Group, k: int, place: int) -> Totals:
+    """Return the counts of one epoch, the first or the last, summed over the seeds."""
+    found: Totals = {}
+    for run in group.runs:
+        kept: Counts = run.epochs[place].kept[k] if run.epochs and k < len(run.epochs[place].kept) else {}
+        for name, counts in kept.items():
+            before = found.get(name, (0,) * len(counts))
+            if len(before) == len(counts):  # another number of levels is another experiment
+                found[name] = tuple(a + b for a, b in zip(before, counts, strict=True))
+    return found
+
+
+def _shares(totals: Totals) -> dict[str, float]:
+    everything = sum(map(sum, totals.values()))
+    return {name: sum(counts) / everything for name, counts in totals.items()} if everything else {}
+
+
+def _operations(first: Totals, last: Totals, ending: str, where: str) -> Figure | None:
+    before, after = _shares(first), _shares(last)
+    if len(after) < 2:  # one operation alone is always the one
+        return None
+    names = sorted(after, key=lambda name: -after[name])
+    even, most, least = 1 / len(names), names[0], names[-1]
+    moved = max(names, key=lambda name: abs(after[name] - before.get(name, even)))
+    change = 100 * (after[moved] - before.get(moved, even))
+    reading = (
+        f"Kept most: {most} ({after[most]:.1%}), least: {least} ({after[least]:.1%}); uniform draws would give "
+        f"{even:.1%} each. Moved most since the first epoch: {moved} ({change:+.1f} points)."
+    )
+    columns = tuple((name, tuple(shares.get(op) for op in names))
+                    for name, shares in (("first epoch", before), ("last epoch", after)))  # fmt: skip
+    title = f"How often each operation was kept{where}"
+    rows = tuple((name, before.get(name), after[name]) for name in names)
+    drawing = Bars("share of kept draws (dashed: uniform)", tuple(names), columns, Rule(even, "uniform"), percent=True)
+    return Figure(f"operations{ending}", title, drawing, reading, Table(title, ("operation", *dict(columns)), rows))
+
+
+def _levels(last: Totals, ending: str, where: str) -> Figure | None:
+    centres = {name: _mean_level(counts) for name, counts in last.items() if sum(counts) and _has_levels(name)}
+    if not centres:
+        return None
+    n_levels = max(len(last[name]) for name in centres)
+    middle = (n_levels - 1) / 2
+    far = max(centres, key=lambda name: abs(centres[name] - middle))
+    side = "high" if centres[far] > middle else "low"
+    reading = (
+        f"Last epoch, low levels left, high right; dashed is what uniform draws give. Most one-sided: {far}, kept at "
+        f"{side} levels (mean {centres[far]:.1f}, uniform {middle:g})."
+    )
+    panels = tuple((name, counts) for name, counts in last.items() if _has_levels(name))
+    title = f"Levels kept, by operation{where}"
+    width = max(map(len, last.values()))
+    rows = tuple((name, *counts, *(None,) * (width - len(counts))) for name, counts in last.items())
+    columns = ("operation", *(f"level {i}" for i in range(width)))
+    return Figure(f"levels{ending}", title, Histograms(panels), reading, Table(title, columns, rows))
+
+
+def _mean_level(counts: Sequence[int]) -> float:
+    return sum(i * count for i, count in enumerate(counts)) / sum(counts)
+
+
+def _has_levels(name: str) -> bool:
+    return name not in ("Identity", "AutoContrast", "Equalize")  # they ignore their level

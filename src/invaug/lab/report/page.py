@@ -1,0 +1,211 @@
+"""The page: one HTML text from runs, with everything in it, every name escaped."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from html import escape
+
+import invaug
+from invaug.lab.report import compare, dynamics, evaluated, kept, style, svg, svg_maps, words
+from invaug.lab.report.dynamics import Cast
+from invaug.lab.report.figures import Figure, Lines
+from invaug.lab.report.groups import Group, first_of, grouped, test_accuracy
+from invaug.lab.report.reading import Run
+from invaug.lab.report.tables import Cell, Table, shown, to_html
+
+DRAWN = svg_maps.ACROSS  # importing it is what teaches svg the drawings of that module
+SETTINGS = (
+    "preset", "method", "model", "set", "epsilon", "n_steps", "n_views", "n_levels", "dual_lr", "gamma_init", "scoring",
+    "epochs", "batch_size", "optimizer", "lr", "weight_decay", "schedule", "fraction", "per_class",
+    "val_fraction", "seed", "precision",
+)  # fmt: skip
+"""Settings a reader wants; those that name places on a disk are not among them."""
+
+
+ABOUT = (
+    "Made from the record alone. γ is the price of a constraint: the rate at which the clean loss would fall if ε rose."
+)
+PRICE = ("gamma", "constraint-loss")  # figures of the first screen
+
+
+@dataclass(frozen=True)
+class Content:
+    """Everything a page shows, before it is HTML; what `--figures` and `--tables` write."""
+
+    groups: tuple[Group, ...]
+    title: str
+    verdict: str
+    notes: tuple[str, ...]
+    sections: tuple[tuple[str, tuple[Figure, ...]], ...]
+    tables: tuple[tuple[str, Table], ...]
+
+    @property
+    def runs(self) -> tuple[Run, ...]:
+        """All runs, in the order given."""
+        return Cast.of(self.groups).runs
+
+    @property
+    def figures(self) -> tuple[Figure, ...]:
+        """All figures, in the order of the page."""
+        return tuple(figure for _, figures in self.sections for figure in figures)
+
+
+def content(runs: Sequence[Run]) -> Content:
+    """Return what there is to show of some runs."""
+    groups = grouped(runs)
+    trained = [group for group in groups if any(run.epochs for run in group.runs)]
+    over_time = dynamics.figures(Cast.of(groups)) if trained else []
+    evaluated_runs = [run for run in runs if run.evaluation][: kept.MOST_GROUPS]
+    endings = [f"-{i}" if len(runs) > 1 else "" for i in range(1, len(evaluated_runs) + 1)]
+    measured = [f for run, end in zip(evaluated_runs, endings, strict=True) for f in evaluated.figures(run, end)]
+    sections = {
+        "The price of invariance": [figure for figure in over_time if figure.key in PRICE],
+        "Experiments compared": compare.figures(trained),
+        "Over the epochs": [figure for figure in over_time if figure.key not in PRICE],
+        "What the chain kept": kept.figures(trained),
+        "What the model can and cannot do": measured,
+    }
+    return Content(
+        groups=tuple(groups),
+        title=words.headline(runs[0]) if len(runs) == 1 else words.headline_of(groups),
+        verdict=words.verdict(runs[0]) if len(runs) == 1 else words.verdict_of(groups),
+        notes=tuple(_notes(runs, trained)),
+        sections=tuple((name, tuple(figures)) for name, figures in sections.items() if figures),
+        tables=tuple(_tables(runs, trained, evaluated_runs, endings)),
+    )
+
+
+def _notes(runs: Sequence[Run], trained: Sequence[Group]) -> Iterable[str]:
+    for run in runs:
+        yield from (f"{run.name}: {note}" if len(runs) > 1 else note for note in run.notes)
+    datasets = sorted({run.dataset for run in runs})
+    if len(datasets) > 1:
+        yield f"runs of different datasets ({', '.join(datasets[:5])}): no figure compares their errors"
+    if hidden := kept.left_out(trained):
+        yield f"{hidden} more experiments have no figures of what was kept; report them alone to see them"
+
+
+def _tables(
+    runs: Sequence[Run], groups: Sequence[Group], evaluated_runs: Sequence[Run], endings: Sequence[str]
+) -> Iterable[tuple[str, Table]]:
+    if len(runs) > 1:
+        yield "runs", _runs(runs)
+    if len(groups) > 1 or any(len(group.runs) > 1 for group in groups):
+        yield "experiments", compare.experiments(groups)
+    same_data = len({run.dataset for run in runs}) == 1
+    if len(groups) > 1 and same_data and (found := compare.differences(groups)):
+        yield "differences", found
+    for run, ending in zip(evaluated_runs, endings, strict=True):
+        for i, table in enumerate(evaluated.tables(run), 1):
+            name = f"{run.name}: {table.title}" if ending else table.title
+            yield f"evaluation{ending}-{i}", Table(name, table.columns, table.rows)
+    yield "settings", _settings(runs)
+
+
+def _runs(runs: Sequence[Run]) -> Table:
+    rows = []
+    for run in runs:
+        ends: list[Cell] = [test_accuracy(run), first_of("gamma")(run)] if run.epochs else [None, None]
+        rows.append((run.name, run.text("method"), run.text("preset"), run.text("seed"), len(run.epochs), *ends,
+                     words.verdict(run)))  # fmt: skip
+    columns = ("run", "method", "preset", "seed", "epochs", "test accuracy", "γ", "verdict")
+    return Table("Runs, after their last epoch", columns, tuple(rows))
+
+
+def _settings(runs: Sequence[Run]) -> Table:
+    keys = [key for key in SETTINGS if any(key in run.settings for run in runs)]
+    rows = [(key, *(run.text(key) if key in run.settings else None for run in runs)) for key in keys]
+    names = dict.fromkeys(name for run in runs for name in run.versions)
+    rows += [(f"version of {name}", *(run.versions.get(name) for run in runs)) for name in names]
+    return Table("Settings and versions", ("setting", *(run.name for run in runs)), tuple(rows))
+
+
+def html(found: Content, live: bool = False) -> str:
+    """Return the page; a live one asks its server for news."""
+    watching = ' data-watch="1"' if live else ""
+    main = "".join([_switches(found), *_sections(found), _table_section(found)])
+    return (
+        f'<!doctype html><html lang="en"{watching}><head>{_head(found.title, live)}</head><body>'
+        f'<a class="skip" href="#figures">skip to the figures</a>{_header(found)}<main>{main}</main>'
+        f"<footer>invaug {escape(invaug.__version__)}. {ABOUT}</footer>"
+        f"<script>{style.text_of('page.js')}</script></body></html>"
+    )
+
+
+def _head(title: str, live: bool) -> str:
+    sheet = style.page_style()
+    policy = style.policy(sheet, style.text_of("page.js"), live)
+    return (
+        f'<meta charset="utf-8"><meta http-equiv="Content-Security-Policy" content="{policy}">'
+        '<meta name="viewport" content="width=device-width, initial-scale=1">'
+        '<meta name="referrer" content="no-referrer"><link rel="icon" href="data:,">'
+        f"<title>{escape(title)}</title><style>{sheet}</style>"
+    )
+
+
+def _header(found: Content) -> str:
+    notes = "".join(f'<p class="note">{escape(note)}</p>' for note in found.notes)
+    tiles = words.tiles(found.runs[0]) if len(found.runs) == 1 else words.tiles_of(found.groups)
+    numbers = "".join(
+        f"<div><dt>{escape(name)}</dt><dd>{escape(value)}</dd><dd>{escape(behind)}</dd></div>"
+        for name, value, behind in tiles
+    )
+    shown_tiles = f'<dl class="tiles">{numbers}</dl>' if numbers else ""
+    verdict = f'<p class="verdict">{escape(found.verdict)}</p>'
+    return f"<header><h1>{escape(found.title)}</h1>{verdict}{notes}{shown_tiles}</header>"
+
+
+def _switches(found: Content) -> str:
+    """Return one box a run, which shows and hides its lines; none for a run alone."""
+    cast = Cast.of(found.groups)
+    if len(cast.runs) < 2:
+        return ""
+    boxes = "".join(
+        f'<label><input type="checkbox" checked data-toggle="{i}"><svg viewBox="0 0 16 10" aria-hidden="true">'
+        f'<rect class="f{colour % svg.N_COLOURS}" width="16" height="10" rx="2"/></svg>{escape(run.name)}</label>'
+        for i, (run, colour) in enumerate(zip(cast.runs, cast.colours, strict=True))
+    )
+    return f"<fieldset><legend>runs shown</legend>{boxes}</fieldset>"
+
+
+def _sections(found: Content) -> Iterable[str]:
+    yield '<div id="figures"></div>'
+    for name, figures in found.sections:
+        cards = "".join(_card(figure, wide=len(figures) == 1) for figure in figures)
+        yield f'<section><h2>{escape(name)}</h2><div class="cards">{cards}</div></section>'
+    galleries = [(run, strips) for run in found.runs if (strips := evaluated.gallery(run))][:3]
+    for run, strips in galleries:
+        name = f"Images, what was proposed and what was kept{f': {run.name}' if len(found.runs) > 1 else ''}"
+        yield f"<section><h2>{escape(name)}</h2>{strips}</section>"
+
+
+def _card(figure: Figure, wide: bool) -> str:
+    kind = "card wide" if wide else "card"
+    numbers = f'<div class="scroll" tabindex="0">{_numbers(figure)}</div>'
+    return (
+        f'<figure class="{kind}" id="{figure.key}"><h3>{escape(figure.title)}</h3>{svg.draw(figure)}'
+        f'<figcaption class="reading">{escape(figure.reading)}</figcaption><p class="readout" aria-live="polite"></p>'
+        f"<details><summary>the numbers</summary>{numbers}</details></figure>"
+    )
+
+
+def _numbers(figure: Figure) -> str:
+    """Return the figure's table; columns of a run say which, so that the script can leave them out."""
+    if not isinstance(figure.drawing, Lines):
+        return to_html(figure.table)
+    heads = [(figure.table.columns[0], None), *((series.label, series.run) for series in figure.drawing.series)]
+    head = "".join(
+        f'<th scope="col"{"" if run is None else f" data-of={chr(34)}{run}{chr(34)}"}>{escape(name)}</th>'
+        for name, run in heads
+    )
+    body = "".join(
+        f"<tr>{''.join(f'<td class=n>{shown(cell)}</td>' for cell in row)}</tr>" for row in figure.table.rows
+    )
+    caption = f"<caption>{escape(figure.table.title)}</caption>"
+    return f"<table>{caption}<thead><tr>{head}</tr></thead><tbody>{body}</tbody></table>"
+
+
+def _table_section(found: Content) -> str:
+    parts = "".join(f'<div class="scroll" tabindex="0">{to_html(table)}</div>' for _, table in found.tables)
+    return f"<section><h2>Tables</h2>{parts}</section>"

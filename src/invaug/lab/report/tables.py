@@ -1,0 +1,84 @@
+"""Tables as data, and as HTML, CSV, Markdown and LaTeX."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from dataclasses import dataclass
+from html import escape
+from pathlib import Path
+
+from invaug.lab import atomic, record
+
+Cell = str | int | float | None
+LATEX = {
+    "\\": r"\textbackslash{}", "&": r"\&", "%": r"\%", "$": r"\$", "#": r"\#", "_": r"\_", "{": r"\{", "}": r"\}",
+    "~": r"\textasciitilde{}", "^": r"\textasciicircum{}", "<": r"\textless{}", ">": r"\textgreater{}",
+    "γ": r"$\gamma$", "ε": r"$\varepsilon$", "λ": r"$\lambda$", "±": r"$\pm$", "≤": r"$\leq$", "−": "--", "–": "--",
+}  # fmt: skip
+MARKDOWN = re.compile(r"[\\`*_{}\[\]<>#|!]")
+
+
+@dataclass(frozen=True)
+class Table:
+    """Rows of text and numbers under named columns."""
+
+    title: str
+    columns: tuple[str, ...]
+    rows: tuple[tuple[Cell, ...], ...]
+
+
+def shown(cell: Cell) -> str:
+    """Return a cell as a reader wants it: four digits, a dash for nothing."""
+    if isinstance(cell, float):
+        return f"{cell:.4g}"
+    return "–" if cell is None else str(cell)
+
+
+def to_html(table: Table) -> str:
+    """Return an HTML table; every text in it is escaped."""
+    head = "".join(f'<th scope="col">{escape(name)}</th>' for name in table.columns)
+    body = "".join(f"<tr>{''.join(map(_html_cell, row))}</tr>" for row in table.rows)
+    caption = f"<caption>{escape(table.title)}</caption>"
+    return f"<table>{caption}<thead><tr>{head}</tr></thead><tbody>{body}</tbody></table>"
+
+
+def _html_cell(cell: Cell) -> str:
+    return f"<td>{escape(shown(cell))}</td>" if isinstance(cell, str) else f'<td class="n">{shown(cell)}</td>'
+
+
+def to_csv(table: Table, path: Path) -> None:
+    """Write the whole numbers, and texts that no spreadsheet takes for a formula."""
+    # columns may share a name, keys may not; those of the record's writer are told apart by trailing blanks
+    names = [f"{name}{' ' * table.columns[:i].count(name)}" for i, name in enumerate(table.columns)]
+    record.to_csv([dict(zip(names, row, strict=True)) for row in table.rows], path)
+
+
+def to_markdown(table: Table) -> str:
+    """Return a pipe table; letters that Markdown or HTML would act on are escaped."""
+    lines = [table.columns, ["---"] * len(table.columns), *(map(shown, row) for row in table.rows)]
+    texts = [[cell if cell == "---" else MARKDOWN.sub(r"\\\g<0>", cell) for cell in line] for line in lines]
+    return "".join(f"| {' | '.join(line)} |\n" for line in texts)
+
+
+def to_latex(table: Table) -> str:
+    """Return a tabular; letters that LaTeX would act on are escaped."""
+    rows = [" & ".join(map(_latex, (shown(cell) for cell in row))) + r" \\" for row in table.rows]
+    head = " & ".join(map(_latex, table.columns)) + r" \\"
+    layout = "l" + "r" * (len(table.columns) - 1)
+    middle = [r"\hline", head, r"\hline", *rows, r"\hline"]
+    return "\n".join([rf"\begin{{tabular}}{{{layout}}}", *middle, r"\end{tabular}", ""])
+
+
+def _latex(text: str) -> str:
+    return "".join(LATEX.get(character, character) for character in text)
+
+
+TEXTS: dict[str, Callable[[Table], str]] = {"md": to_markdown, "tex": to_latex}
+
+
+def write(table: Table, folder: Path, key: str) -> None:
+    """Write a table in all formats."""
+    to_csv(table, folder / f"{key}.csv")
+    for ending, text in TEXTS.items():
+        atomic.write_text(folder / f"{key}.{ending}", text(table))

@@ -1,0 +1,104 @@
+"""`invaug watch`: the page of a run on this machine alone, made anew while the run goes on."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+from typing import Any
+
+from invaug.lab import record
+from invaug.lab.errors import UserError
+from invaug.lab.report import page
+from invaug.lab.report.reading import EVALUATION, read_runs
+
+HOST = "127.0.0.1"
+HEADERS = {"Cache-Control": "no-store", "X-Content-Type-Options": "nosniff", "X-Frame-Options": "DENY"}
+
+
+class Server(ThreadingHTTPServer):
+    """Answers for some runs: their page, and a stamp that changes with their files."""
+
+    daemon_threads = True
+
+    def __init__(self, folders: Sequence[Path], port: int) -> None:
+        self.folders = folders
+        super().__init__((HOST, port), Handler)
+
+    @property
+    def address(self) -> str:
+        """Where a browser finds the page."""
+        return f"http://{HOST}:{self.server_port}/"
+
+    def stamp(self) -> str:
+        """Return a text that is another one whenever a file of the runs has changed."""
+        names = ("config.toml", record.NAME, EVALUATION)
+        files = [path / name for folder in self.folders for path in (folder, *_inside(folder)) for name in names]
+        return ";".join(f"{found.st_mtime_ns},{found.st_size}" for path in files if (found := _stat(path)))
+
+    def page(self) -> str:
+        """Return the page of this moment."""
+        return page.html(page.content(read_runs(self.folders)), live=True)
+
+
+class Handler(BaseHTTPRequestHandler):
+    """GET of the page and of the stamp, from this machine's own browser; nothing else is there."""
+
+    server: Server
+    timeout = 10
+
+    def do_GET(self) -> None:
+        """Answer; a name that leads here from elsewhere (DNS rebinding) is refused."""
+        port = self.server.server_port
+        if self.headers.get("Host") not in (f"{HOST}:{port}", f"localhost:{port}"):
+            return self._answer(403, "text/plain", "this page is served to its own machine only\n")
+        answers = {"/": ("text/html", self.server.page), "/stamp": ("text/plain", self.server.stamp)}
+        kind, make = answers.get(self.path, ("", None))
+        if make is None:
+            return self._answer(404, "text/plain", "there is only the page, at /\n")
+        try:
+            return self._answer(200, kind, make())
+        except (UserError, OSError) as error:  # between two writes of the run
+            return self._answer(503, "text/plain", f"{error}\n")
+
+    def _answer(self, code: int, kind: str, text: str) -> None:
+        body = text.encode("utf-8", "replace")
+        self.send_response(code)
+        for name, value in {
+            "Content-Type": f"{kind}; charset=utf-8",
+            "Content-Length": str(len(body)),
+            **HEADERS,
+        }.items():
+            self.send_header(name, value)
+        self.end_headers()
+        self.wfile.write(body)
+
+    def log_message(self, *_: Any) -> None:
+        """Say nothing of each request."""
+
+
+def watch_runs(runs: Sequence[Path], port: int = 0) -> None:
+    """Serve the page of some runs until Ctrl-C."""
+    read_runs(runs)  # a wrong folder must show now
+    try:
+        server = Server(runs, port)
+    except (OSError, OverflowError) as error:
+        reason = getattr(error, "strerror", None) or error
+        raise UserError(f"cannot serve on port {port}: {reason}; choose another --port, 0 for any") from None
+    with server:
+        print(f"watching at {server.address} (Ctrl-C ends it)", flush=True)
+        try:
+            server.serve_forever()
+        except KeyboardInterrupt:
+            return
+
+
+def _inside(folder: Path) -> list[Path]:
+    return [] if (folder / "config.toml").is_file() or not folder.is_dir() else sorted(folder.iterdir())
+
+
+def _stat(path: Path) -> Any:
+    try:
+        return path.stat()
+    except OSError:
+        return None

@@ -1,0 +1,186 @@
+"""What a run says in words: its headline, its verdict, its numbers."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from invaug.lab.alarm import PATIENCE
+from invaug.lab.report.groups import UNCONSTRAINED, Group, baseline_of, seconds_per_epoch, test_accuracy, total_seconds
+from invaug.lab.report.intervals import estimate, wilson
+from invaug.lab.report.reading import Epoch, Run
+
+FIXED = {"penalty", "identity-mix"}  # methods whose gamma does not move
+MOVING = 0.02  # share by which gamma may still move within the last epochs and count as settled
+MOST_TILES = 4
+Tile = tuple[str, str, str]
+
+
+def headline(run: Run) -> str:
+    """Return what was trained on what."""
+    images = f"{run.images['train']:,} images of " if run.images.get("train") else ""
+    return f"{run.text('method')}: {run.text('model')} on {images}{run.dataset}"
+
+
+def verdict(run: Run) -> str:
+    """Return in one sentence how the run ended."""
+    if not run.epochs:
+        return "Nothing to judge yet: no epoch has been recorded."
+    if not run.n_constraints:
+        return f"No constraint: plain training{_by(run)}, {_accuracy(run)}."
+    return " ".join(_verdict(run, k) for k in range(run.n_constraints))
+
+
+def _by(run: Run) -> str:
+    return "" if run.text("method") == "none" else f" on images of {run.text('method')}"
+
+
+def _accuracy(run: Run) -> str:
+    found = test_accuracy(run)
+    return "no test accuracy recorded" if found is None else f"test accuracy {found:.1%}"
+
+
+def _verdict(run: Run, k: int) -> str:
+    last, which = run.last, constraint_name(run, k) + ": " if run.n_constraints > 1 else ""
+    loss, slack, gamma = at(last, "constraint_loss", k), at(last, "slack", k), at(last, "gamma", k)
+    if loss is None or slack is None or gamma is None:
+        return f"{which}No bound to judge: the record has no finite slack for the last epoch."
+    epsilon = loss - slack
+    if run.text("method") in FIXED:
+        return f"{which}Fixed weight γ = {gamma:.3g}: loss on transformed images {loss:.2f}, held to no bound."
+    if slack <= 0:
+        return f"{which}Feasible: loss on transformed images {loss:.2f} ≤ ε {epsilon:.2f}; {_price(run, k, gamma)}."
+    stuck = k < len(last.out_of_reach) and last.out_of_reach[k]
+    outlook = f"hardly better in {PATIENCE} epochs, so ε looks out of reach" if stuck else "still violated at the end"
+    return (
+        f"{which}Not feasible: loss on transformed images {loss:.2f} > ε {epsilon:.2f}, {outlook}; "
+        f"γ = {gamma:.3g} is {'still moving and ' if moving(run, k) else ''}not yet a price."
+    )
+
+
+def _price(run: Run, k: int, gamma: float) -> str:
+    if gamma == 0:
+        return "the constraint is slack and invariance costs nothing (γ = 0)"
+    if moving(run, k):
+        return f"γ = {gamma:.3g}, still moving"
+    return f"invariance costs γ = {gamma:.3g}"
+
+
+def moving(run: Run, k: int) -> bool:
+    """Whether gamma moved by more than a little within the last epochs."""
+    values = [value for epoch in run.epochs[-PATIENCE:] if (value := at(epoch, "gamma", k)) is not None]
+    return len(values) > 1 and abs(values[-1] - values[0]) > MOVING * max(abs(values[-1]), 1e-12)
+
+
+def at(epoch: Epoch, key: str, k: int) -> float | None:
+    """Return a number of the k-th constraint."""
+    values = getattr(epoch, key)
+    return values[k] if k < len(values) else None
+
+
+def constraint_name(run: Run, k: int) -> str:
+    """Return what the k-th constraint is about: its one operation, or the run's set."""
+    kept = run.last.kept[k] if k < len(run.last.kept) else {}
+    what = next(iter(kept)) if len(kept) == 1 else f"{run.text('set')} set"
+    return what if run.n_constraints == 1 else f"constraint {k + 1} ({what})"
+
+
+def tiles(run: Run) -> list[Tile]:
+    """Return the headline numbers of a run: name, value, what stands behind it."""
+    if not run.epochs:
+        return []
+    found = [_accuracy_tile(run), *(tile for k in range(run.n_constraints) for tile in _constraint_tiles(run, k))]
+    seconds, total = seconds_per_epoch(run), total_seconds(run)
+    if seconds is not None and total is not None:
+        found.append(("time per epoch", f"{seconds:.3g} s", f"{len(run.epochs)} epochs, {duration(total)} in all"))
+    return [tile for tile in found if tile]
+
+
+def _accuracy_tile(run: Run) -> Tile:
+    found, n = test_accuracy(run), run.images.get("test", 0)
+    if found is None or not 0 <= found <= 1:
+        return ("test accuracy", "–", "not recorded")
+    if not n:
+        return ("test accuracy", f"{found:.1%}", "after the last epoch")
+    low, high = wilson(found, n)
+    return ("test accuracy", f"{found:.1%}", f"95 % interval {low:.1%} to {high:.1%} over {n:,} test images")
+
+
+def _constraint_tiles(run: Run, k: int) -> list[Tile]:
+    loss, slack, gamma = (at(run.last, key, k) for key in ("constraint_loss", "slack", "gamma"))
+    which = f", {constraint_name(run, k)}" if run.n_constraints > 1 else ""
+    found = []
+    if gamma is not None:
+        found.append((f"γ{which}", f"{gamma:.3g}", _meaning(run, k, gamma)))
+    if loss is not None:
+        bound = "no bound" if slack is None or run.text("method") in FIXED else f"ε {loss - slack:.3g}"
+        found.append((f"loss on transformed images{which}", f"{loss:.3g}", f"{bound}, mean of the last epoch"))
+    return found
+
+
+def _meaning(run: Run, k: int, gamma: float) -> str:
+    """Return what gamma says: a price only once the constraint is met and gamma has settled."""
+    slack = at(run.last, "slack", k)
+    if run.text("method") in FIXED:
+        return "a fixed weight"
+    if slack is None or slack > 0 or moving(run, k):
+        return "not yet a price: the constraint is violated or γ still moves"
+    return f"an ε larger by 0.1 would save about {0.1 * gamma:.2g} of clean loss" if gamma else "nothing to pay"
+
+
+def duration(seconds: float) -> str:
+    """Return a time in the unit a person would use."""
+    units = ((3600.0, "h"), (60.0, "min"), (1.0, "s"))
+    size, name = next(((size, name) for size, name in units if seconds >= size), units[-1])
+    return f"{seconds / size:.3g} {name}"
+
+
+def tiles_of(groups: Sequence[Group]) -> list[Tile]:
+    """Return the accuracy of the best experiments, each with its interval."""
+    found = [(group, mean) for group in groups if (mean := group.estimate(test_accuracy))]
+    best = sorted(found, key=lambda pair: -pair[1].mean)[:MOST_TILES]
+    behind = {True: "test accuracy, one run: no interval", False: "test accuracy, 95 % interval over {} runs"}
+    return [
+        (group.label, f"{mean.text('.1f', 100)} %", behind[mean.half is None].format(mean.n)) for group, mean in best
+    ]
+
+
+def headline_of(groups: Sequence[Group]) -> str:
+    """Return what several runs are about."""
+    runs = [run for group in groups for run in group.runs]
+    data = ", ".join(dict.fromkeys(run.dataset for run in runs))
+    what = f", {len(groups)} experiments" if len(groups) > 1 else ", one experiment"
+    return f"{len(runs)} runs on {data}{what}"
+
+
+def verdict_of(groups: Sequence[Group]) -> str:
+    """Return in one sentence how several experiments compare."""
+    found = [(group, mean) for group in groups if (mean := group.estimate(test_accuracy))]
+    if not found:
+        return "Nothing to judge yet: no run has a test accuracy."
+    if len({run.dataset for group in groups for run in group.runs}) > 1:
+        return "Runs of different datasets: each stands for itself, their accuracies are not compared."
+    best, mean = max(found, key=lambda pair: pair[1].mean)
+    seeds = f"{mean.n} seeds" if mean.n > 1 else "one seed"
+    said = f"Best mean test accuracy: {mean.text('.1f', 100)} % by {best.label} ({seeds})"
+    base = baseline_of(groups)
+    if base is best:
+        return f"{said}{', the baseline itself' if len(found) > 1 else ''}."
+    pairs = paired(best, base)
+    if len(pairs) < 2:
+        return f"{said}; too few common seeds with {base.label} for an interval of the difference."
+    gain = estimate(pairs)
+    sure = gain.interval is not None and not gain.interval[0] <= 0 <= gain.interval[1]
+    outcome = "more than" if sure else "not separable from"
+    return f"{said}, {outcome} {base.label} ({gain.text('+.2f', 100)} points over {gain.n} common seeds)."
+
+
+def paired(group: Group, base: Group) -> list[float]:
+    """Return the differences of test accuracy at the seeds both groups have."""
+    known = {run.text("seed"): test_accuracy(run) for run in base.runs if run.epochs}
+    found = [(test_accuracy(run), known.get(run.text("seed"))) for run in group.runs if run.epochs]
+    return [mine - theirs for mine, theirs in found if mine is not None and theirs is not None]
+
+
+def is_constrained(run: Run) -> bool:
+    """Whether the run has a constraint with a level to keep."""
+    return run.n_constraints > 0 and run.text("method") not in UNCONSTRAINED | FIXED

@@ -1,0 +1,513 @@
+"""Runs as files, written by hand: what the report says of them, and what it makes of bad ones."""
+
+from __future__ import annotations
+
+import json
+import math
+import re
+import subprocess
+import sys
+import time
+from html.parser import HTMLParser
+from pathlib import Path
+from typing import Any
+from xml.etree import ElementTree
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+from scipy.stats import binomtest
+from scipy.stats import t as student_t
+
+from invaug.lab.errors import UserError
+from invaug.lab.report import compare, page, pictures, report_runs, scales, tables, words
+from invaug.lab.report.groups import grouped
+from invaug.lab.report.intervals import estimate, student, wilson
+from invaug.lab.report.reading import Run, read_run, read_runs
+
+OPS = ("Identity", "Rotate", "TranslateX", "Contrast")
+HOSTILE = (
+    "<script>alert(1)</script>", "</title><script>alert(1)</script>", "</style><script>alert(1)</script>", "&lt;b&gt;",
+    "\"><img src=x onerror=alert(1)>", "' onmouseover='alert(1)", "<svg onload=alert(1)>", "<iframe src=//evil>",
+    "<!--", "-->", "]]>", "<![CDATA[", "javascript:alert(1)", "{{7*7}}", "${7*7}", "%3Cscript%3E", "</svg><script>",
+    "<a href=http://evil>x</a>", "<base href=//evil>", "<meta http-equiv=refresh content=0>", "\x1b[31mred", "a\x00b",
+    "\u202etxt.exe", "\u2028x", "\ud800", "=1+1", "@SUM(A1)", "\\input{x}$_^#&%~", "| --- | [x](http://evil)",
+    "Käfer 日本 🐞",
+)  # fmt: skip
+
+
+def toml_text(value: object) -> str:
+    text = value.encode("utf-8", "replace").decode() if isinstance(value, str) else value
+    return json.dumps(text, ensure_ascii=False)
+
+
+def write_run(
+    folder: Path, *, epochs: int = 6, method: str = "constrained", epsilon: float | None = 0.8, seed: int = 0,
+    accuracy: float = 0.9, slack: float = -0.1, gamma: float = 0.12, data: str = "digits", n_constraints: int = 1,
+    seconds: float = 1.0, n_steps: int = 1, planned: int | None = None, n_levels: int = 31,
+) -> Path:  # fmt: skip
+    """Write the folder of a run that ends with these numbers."""
+    folder.mkdir(parents=True, exist_ok=True)
+    plain = method in ("none", "trivial")
+    settings_ = {
+        "data": f"/home/somebody/{data}", "data_dir": "/home/somebody", "model": "cnn-small", "method": method,
+        "preset": "default", "set": "wide", "n_steps": n_steps, "epochs": planned or epochs, "seed": seed,
+    }  # fmt: skip
+    settings_ |= {} if plain or epsilon is None else {"epsilon": epsilon}
+    tables = {"versions": {"invaug": "0.1.0"}, "dataset": {"name": data, "classes": ["a", "b"]},
+              "dataset.images": {"train": 4000, "test": 1000}}  # fmt: skip
+    lines = [f"{key} = {toml_text(value)}" for key, value in settings_.items()]
+    for name, table in tables.items():
+        lines += [f"[{name}]", *(f"{key} = {toml_text(value)}" for key, value in table.items())]
+    (folder / "config.toml").write_text("\n".join(lines), encoding="utf-8")
+    n = 0 if plain else n_constraints
+    rows = []
+    for i in range(1, epochs + 1):
+        share = i / epochs
+        rows.append({
+            "epoch": i, "train_loss": 2 - share, "train_accuracy": 0.5 + 0.4 * share, "test_loss": 1 - 0.5 * share,
+            "test_accuracy": accuracy - 0.2 * (1 - share), "slack": [slack + 1 - share] * n, "seconds": seconds,
+            "constraint_loss": [slack + 1 - share + (epsilon or 0.0)] * n, "gamma": [gamma * min(2 * share, 1)] * n,
+            "acceptance": [0.7] * n, "entropy": [1.3 - 0.1 * share] * n, "out_of_reach": [False] * n,
+            "kept": [{op: [1 + k * (op == "Rotate") for k in range(n_levels)] for op in OPS}] * n,
+            "skipped_batches": 0,
+        })  # fmt: skip
+    write_rows(folder, rows)
+    return folder
+
+
+def write_rows(folder: Path, rows: list[dict[str, Any]]) -> None:
+    (folder / "record.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows), encoding="utf-8")
+
+
+def rows_of(folder: Path) -> list[dict[str, Any]]:
+    return [json.loads(line) for line in (folder / "record.jsonl").read_text().splitlines()]
+
+
+class Tags(HTMLParser):
+    """Counts what a browser would make of a page."""
+
+    def __init__(self, text: str) -> None:
+        super().__init__()
+        self.found: list[tuple[str, dict[str, str | None]]] = []
+        self.feed(text)
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        self.found.append((tag, dict(attrs)))
+
+    def count(self, tag: str) -> int:
+        return sum(name == tag for name, _ in self.found)
+
+
+def html_of(*folders: Path) -> str:
+    return page.html(page.content(read_runs(folders)))
+
+
+def keys_of(*folders: Path) -> list[str]:
+    return [figure.key for figure in page.content(read_runs(folders)).figures]
+
+
+@pytest.fixture
+def run(tmp_path: Path) -> Path:
+    return write_run(tmp_path / "a")
+
+
+def sweep(folder: Path) -> list[Path]:
+    """Write three seeds of TrivialAugment, of three epsilons, of uniform draws and of a longer chain."""
+    gains = {0: 0.0, 1: 0.01, 2: -0.01}
+    runs = []
+    for seed, luck in gains.items():
+        common = {"seed": seed, "epochs": 4}
+        runs.append(write_run(folder / f"ta{seed}", method="trivial", accuracy=0.8 + luck, seconds=1.0, **common))
+        for eps, accuracy, gamma in ((0.6, 0.84, 0.3), (1.0, 0.86, 0.2), (1.6, 0.83, 0.1)):
+            runs.append(write_run(folder / f"e{eps}-{seed}", epsilon=eps, accuracy=accuracy + luck, gamma=gamma,
+                                  seconds=2.5, **common))  # fmt: skip
+        runs.append(
+            write_run(folder / f"u{seed}", method="uniform", epsilon=1.0, accuracy=0.82 + luck, seconds=2, **common)
+        )
+        runs.append(write_run(folder / f"s{seed}", epsilon=1.0, n_steps=4, accuracy=0.85 + luck, seconds=4, **common))
+    return runs
+
+
+# the sentence at the top
+
+
+@pytest.mark.parametrize(
+    ("changes", "start", "end"),
+    [
+        ({}, "Feasible: loss on transformed images 0.70 ≤ ε 0.80", "invariance costs γ = 0.12."),
+        ({"gamma": 0.0}, "Feasible", "invariance costs nothing (γ = 0)."),
+        ({"slack": 0.4}, "Not feasible: loss on transformed images 1.20 > ε 0.80", "not yet a price."),
+        ({"method": "none"}, "No constraint: plain training, test accuracy 90.0%.", ""),
+        ({"method": "trivial"}, "No constraint: plain training on images of trivial", ""),
+        ({"method": "penalty", "epsilon": 0.0}, "Fixed weight γ = 0.12", "held to no bound."),
+        ({"epochs": 0, "planned": 3}, "Nothing to judge yet", ""),
+    ],
+    ids=lambda value: str(value)[:20],
+)
+def test_verdict_is_one_sentence_of_how_the_run_ended(
+    tmp_path: Path, changes: dict[str, Any], start: str, end: str
+) -> None:
+    said = words.verdict(read_run(write_run(tmp_path / "a", epochs=changes.pop("epochs", 12), **changes)))
+    assert said.startswith(start)
+    assert said.endswith(end)
+
+
+def test_verdict_says_when_epsilon_is_out_of_reach(run: Path) -> None:
+    rows = rows_of(run)
+    rows[-1] |= {"out_of_reach": [True], "slack": [0.5]}
+    write_rows(run, rows)
+    assert "looks out of reach" in words.verdict(read_run(run))
+
+
+def test_each_of_several_constraints_has_its_verdict_and_its_line(tmp_path: Path) -> None:
+    run = write_run(tmp_path / "a", n_constraints=3)
+    assert words.verdict(read_run(run)).count("Feasible") == 3
+    gamma = page.content(read_runs([run])).figures[0]
+    assert [series.label for series in gamma.drawing.series] == [f"constraint {k} (wide set)" for k in (1, 2, 3)]
+
+
+def test_a_whole_run_has_all_its_figures_each_with_a_reading_and_its_numbers(run: Path) -> None:
+    found = page.content(read_runs([run]))
+    assert [figure.key for figure in found.figures] == [
+        "gamma", "constraint-loss", "accuracy", "loss", "slack", "entropy", "acceptance", "operations", "levels",
+    ]  # fmt: skip
+    assert all(figure.reading.endswith(".") and figure.table.rows for figure in found.figures)
+    readings = {figure.key: figure.reading for figure in found.figures}
+    assert readings["slack"] == "First met in epoch 6."
+    assert "Kept most: Rotate" in readings["operations"]
+    assert "Rotate, kept at high levels (mean 20." in readings["levels"]
+
+
+def test_accuracy_comes_with_the_interval_of_its_test_images(run: Path) -> None:
+    name, value, behind = words.tiles(read_run(run))[0]
+    assert (name, value) == ("test accuracy", "90.0%")
+    assert behind == "95 % interval 88.0% to 91.7% over 1,000 test images"
+
+
+@pytest.mark.parametrize(
+    ("changes", "meaning"),
+    [
+        ({}, "an ε larger by 0.1 would save about 0.012 of clean loss"),
+        ({"slack": 0.3}, "not yet a price: the constraint is violated or γ still moves"),
+        ({"method": "penalty"}, "a fixed weight"),
+    ],
+    ids=["met", "violated", "fixed"],
+)
+def test_gamma_is_called_a_price_only_where_it_is_one(tmp_path: Path, changes: dict[str, Any], meaning: str) -> None:
+    run = read_run(write_run(tmp_path / "a", epochs=12, **changes))
+    assert words.tiles(run)[1] == ("γ", "0.12", meaning)
+
+
+# numbers, against scipy
+
+
+@pytest.mark.parametrize("n_free", [1, 2, 5, 20, 21, 40, 400])
+def test_quantiles_are_those_of_student(n_free: int) -> None:
+    assert student(n_free) == pytest.approx(student_t.ppf(0.975, n_free), abs=5e-5)
+
+
+def test_interval_of_a_mean_is_that_of_scipy() -> None:
+    values = [0.91, 0.93, 0.90, 0.94]
+    found = estimate(values)
+    low, high = student_t.interval(0.95, 3, found.mean, 0.018257418583505536 / 2)
+    assert found.interval == pytest.approx((low, high), abs=1e-5)
+    assert estimate([0.9]).interval is None
+
+
+@pytest.mark.parametrize(("right", "n"), [(0, 10), (90, 100), (10, 10)])
+def test_interval_of_a_share_is_that_of_wilson(right: int, n: int) -> None:
+    known = binomtest(right, n).proportion_ci(method="wilson")
+    assert wilson(right / n, n) == pytest.approx((known.low, known.high), abs=1e-9)
+
+
+@given(st.floats(-1e30, 1e30), st.floats(-1e30, 1e30))
+def test_axes_hold_any_numbers_and_have_few_round_ticks(a: float, b: float) -> None:
+    scale = scales.scale([a, b], 0, 100)
+    assert scale.low < scale.high
+    assert math.isfinite(scale(a) + scale(b))
+    assert len(scales.ticks(scale.low, scale.high)) <= 7
+
+
+# several runs
+
+
+def test_seeds_of_one_experiment_belong_together_under_what_differs(tmp_path: Path) -> None:
+    groups = grouped(read_runs(sweep(tmp_path)))
+    assert [group.label for group in groups] == [
+        "trivial", "constrained, epsilon 0.6, n_steps 1", "constrained, epsilon 1, n_steps 1",
+        "constrained, epsilon 1.6, n_steps 1", "uniform, epsilon 1", "constrained, epsilon 1, n_steps 4",
+    ]  # fmt: skip
+    assert {len(group.runs) for group in groups} == {3}
+
+
+def test_differences_are_paired_by_seed_against_the_plainest_method(tmp_path: Path) -> None:
+    table = compare.differences(grouped(read_runs(sweep(tmp_path))))
+    assert table is not None
+    assert "minus that of trivial" in table.title
+    assert table.rows[1] == ("constrained, epsilon 1, n_steps 1", 3, "+6.00", "+6.00 to +6.00")
+
+
+def test_one_common_seed_has_a_difference_and_no_interval(tmp_path: Path) -> None:
+    runs = read_runs([write_run(tmp_path / "a", method="trivial"), write_run(tmp_path / "b", accuracy=0.95)])
+    assert compare.differences(grouped(runs)).rows == (("constrained", 1, "+5.00", "one common seed: no interval"),)
+    assert "too few common seeds" in words.verdict_of(grouped(runs))
+
+
+def test_runs_that_vary_everything_have_every_comparison(tmp_path: Path) -> None:
+    runs = sweep(tmp_path)
+    found = {figure.key: figure for figure in page.content(read_runs(runs)).figures}
+    assert {"error", "error-epsilon", "error-n-steps", "uniform-against-chain", "time", "pareto"} <= found.keys()
+    assert [row[0] for row in found["error-epsilon"].table.rows] == [0.6, 1.0, 1.6]
+    assert [row[4] for row in found["error-epsilon"].table.rows] == pytest.approx([0.3, 0.2, 0.1])
+    assert [row[0] for row in found["error-n-steps"].table.rows] == [0, 1, 4]
+    assert [row[3] for row in found["pareto"].table.rows] == ["yes", "no", "yes", "no", "yes", "no"]
+
+
+def test_a_comparison_the_runs_do_not_support_is_left_out(tmp_path: Path) -> None:
+    keys = keys_of(write_run(tmp_path / "a", method="none"), write_run(tmp_path / "b", method="trivial"))
+    assert "error" in keys
+    assert not {"gamma", "error-epsilon", "error-n-steps", "uniform-against-chain", "operations"} & set(keys)
+
+
+def test_runs_of_different_datasets_are_shown_and_not_compared(tmp_path: Path) -> None:
+    runs = [write_run(tmp_path / "a"), write_run(tmp_path / "b", data="cifar10")]
+    assert "runs of different datasets (cifar10, digits)" in html_of(*runs)
+    assert not {"error", "time", "pareto"} & set(keys_of(*runs))
+    assert "differences" not in dict(page.content(read_runs(runs)).tables)
+
+
+def test_a_folder_of_runs_stands_for_them_and_the_same_run_counts_once(tmp_path: Path) -> None:
+    for name in ("none", "trivial"):
+        write_run(tmp_path / name, method=name)
+    assert [run.name for run in read_runs([tmp_path, tmp_path / "none"])] == ["none", "trivial"]
+
+
+def test_runs_of_the_same_name_are_told_apart_by_the_folders_above(tmp_path: Path) -> None:
+    runs = [write_run(tmp_path / "x" / "run"), write_run(tmp_path / "y" / "run")]
+    assert [run.name for run in read_runs(runs)] == ["x/run", "y/run"]
+
+
+# bad input
+
+
+def test_a_folder_that_is_no_run_is_one_line(tmp_path: Path) -> None:
+    with pytest.raises(UserError, match=r"is not a run: it has no config\.toml"):
+        report_runs([tmp_path])
+
+
+def test_a_config_that_is_a_link_is_refused(run: Path, tmp_path: Path) -> None:
+    (run / "config.toml").rename(tmp_path / "elsewhere")
+    (run / "config.toml").symlink_to(tmp_path / "elsewhere")
+    with pytest.raises(UserError, match="not a regular file"):
+        read_run(run)
+
+
+def test_a_run_without_a_record_has_a_page_that_says_so(run: Path) -> None:
+    (run / "record.jsonl").unlink()
+    text = html_of(run)
+    assert "has no record.jsonl yet" in text
+    assert "Nothing to judge yet" in text
+    assert Tags(text).count("svg") == 0
+
+
+def test_a_record_without_an_epoch_has_a_page_that_says_so(run: Path) -> None:
+    (run / "record.jsonl").write_text("")
+    assert "the record holds no whole epoch yet" in html_of(run)
+
+
+def test_a_last_line_cut_by_a_kill_is_left_out_and_named(run: Path) -> None:
+    with (run / "record.jsonl").open("a") as file:
+        file.write('{"epoch": 7, "train_lo')
+    found = read_run(run)
+    assert len(found.epochs) == 6
+    assert "the last line of the record is cut and was left out" in found.notes
+
+
+def test_a_record_damaged_in_the_middle_has_a_page_that_says_where(run: Path) -> None:
+    lines = (run / "record.jsonl").read_text().splitlines()
+    (run / "record.jsonl").write_text("\n".join([lines[0], "{", *lines[2:]]) + "\n")
+    assert "is damaged in line 2" in html_of(run)
+
+
+def test_nan_and_infinity_break_lines_and_are_named(run: Path) -> None:
+    rows = rows_of(run)
+    rows[2] |= {"train_loss": math.nan, "gamma": [math.inf], "test_accuracy": None}
+    write_rows(run, rows)
+    text = html_of(run)
+    assert "epochs without a finite training loss: 1, the first is 3" in text
+    assert not re.search(r"\b(nan|inf)\b", text[: text.index("<script>")])
+
+
+def test_a_run_that_stopped_early_says_how_far_it_came(tmp_path: Path) -> None:
+    assert "4 of 9 epochs are recorded" in html_of(write_run(tmp_path / "a", epochs=4, planned=9))
+
+
+def test_one_epoch_is_drawn_as_dots(tmp_path: Path) -> None:
+    text = html_of(write_run(tmp_path / "a", epochs=1))
+    assert text.count('class="dot') >= 6
+    assert "<polyline" not in text
+
+
+json_values = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_size=8),
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=8), inner, max_size=3),
+    max_leaves=6,
+)
+KEYS = st.sampled_from(
+    ["train_loss", "test_accuracy", "slack", "gamma", "constraint_loss", "kept", "entropy", "seconds", "out_of_reach",
+     "skipped_batches", "acceptance", "val_loss"]
+)  # fmt: skip
+
+
+@settings(max_examples=40, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(st.lists(st.dictionaries(KEYS, json_values, max_size=6), max_size=4), st.dictionaries(st.text(), json_values))
+def test_whatever_a_record_and_an_evaluation_say_there_is_a_page(
+    tmp_path: Path, changes: list[dict[str, Any]], evaluation: dict[str, Any]
+) -> None:
+    folder = write_run(tmp_path / "a", n_levels=3)
+    write_rows(folder, [row | change for row, change in zip(rows_of(folder), changes, strict=False)])
+    nested = dict.fromkeys(("levels", "classes", "clean", "transformed"), evaluation)
+    lists = {key: [evaluation] for key in ("gallery", "calibration")}
+    (folder / "evaluation.json").write_text(json.dumps(nested | lists))
+    assert html_of(folder).endswith("</html>")
+
+
+# names that would rather be code
+
+
+@pytest.fixture(scope="module")
+def plain_page(tmp_path_factory: pytest.TempPathFactory) -> Tags:
+    return Tags(hostile_page(tmp_path_factory.mktemp("plain"), "plain"))
+
+
+def hostile_page(folder: Path, name: str) -> str:
+    """Return the page of two runs that carry a name in every place a name can be."""
+    on_disk = re.sub(r"[/\x00\ud800]", "_", name)[:50]
+    runs = [write_run(folder / on_disk), write_run(folder / "other", data=name)]
+    rows = rows_of(runs[0])
+    for row in rows:
+        row["kept"] = [{name: [3, 2, 1], "Rotate": [1, 2, 3]}]
+    write_rows(runs[0], rows)
+    config = (runs[0] / "config.toml").read_text(encoding="utf-8")
+    (runs[0] / "config.toml").write_text(config.replace('"cnn-small"', toml_text(name)), encoding="utf-8")
+    evaluation = {
+        "classes": {name: {"accuracy": 0.5, "images": 3}}, "levels": {name: [{"level": 1, "accuracy": 0.5}]},
+        "clean": {"accuracy": 0.9, "loss": 0.1}, "calibration": [{"confidence": 0.5, "accuracy": 0.5, "images": 3}],
+        "gallery": [{"class": name, "original": "data:image/png;base64,AAAA",
+                     "proposals": [{"image": name, "op": name, "loss": 1.0},
+                                   {"image": "data:image/png;base64,AAAA", "op": name, "loss": 1.0, "kept": True}]}],
+    }  # fmt: skip
+    (runs[0] / "evaluation.json").write_text(json.dumps(evaluation))
+    found = page.content(read_runs(runs))
+    for key, table in found.tables:
+        tables.to_csv(table, folder / f"{key}.csv")
+    return page.html(found)
+
+
+@pytest.mark.parametrize("name", HOSTILE, ids=ascii)
+def test_a_hostile_name_is_text_wherever_it_stands(tmp_path: Path, plain_page: Tags, name: str) -> None:
+    tags = Tags(hostile_page(tmp_path, name))
+    assert [tag for tag, _ in tags.found] == [tag for tag, _ in plain_page.found]
+    assert [set(attributes) for _, attributes in tags.found] == [set(attributes) for _, attributes in plain_page.found]
+    for file in tmp_path.glob("*.csv"):
+        for cell in re.findall(r'"((?:[^"]|"")*)"', file.read_text(encoding="utf-8")):
+            assert not cell.startswith(("=", "+", "-", "@"))
+
+
+def test_the_page_runs_its_own_script_alone_and_loads_nothing(run: Path) -> None:
+    text = html_of(run)
+    tags = Tags(text)
+    policy = next(attributes["content"] for _, attributes in tags.found if "http-equiv" in attributes)
+    assert policy.startswith("default-src 'none'; style-src 'sha256-")
+    assert "unsafe" not in policy
+    assert tags.count("script") == tags.count("style") == 1
+    assert not any(
+        "style" in attributes or any(key.startswith("on") for key in attributes) for _, attributes in tags.found
+    )
+    loaded = [value for _, attributes in tags.found for key, value in attributes.items() if key in ("src", "href")]
+    assert all(value.startswith(("data:", "#")) for value in loaded)
+
+
+def test_no_path_of_the_machine_is_on_the_page(tmp_path: Path) -> None:
+    text = html_of(*sweep(tmp_path)[:3])
+    assert "/home/somebody" not in text
+    assert str(tmp_path) not in text
+
+
+def test_every_figure_has_a_name_for_screen_readers_and_a_table(run: Path) -> None:
+    tags = Tags(html_of(run))
+    figures = [attributes for tag, attributes in tags.found if tag == "svg" and attributes.get("class") == "figure"]
+    assert all(figure["role"] == "img" and len(figure["aria-label"]) > 20 for figure in figures)
+    assert tags.count("details") == len(figures) == 9
+
+
+# files
+
+
+def test_figures_and_tables_are_written_as_files_that_others_read(run: Path, tmp_path: Path) -> None:
+    _, figures, folder = report_runs([run], tmp_path / "r.html", tmp_path / "figures", tmp_path / "tables")
+    keys = {path.stem for path in figures.glob("*.svg")}
+    assert {"gamma", "operations", "levels"} <= keys
+    for path in figures.glob("*.svg"):
+        root = ElementTree.parse(path).getroot()  # noqa: S314 - our own
+        assert root.tag == "{http://www.w3.org/2000/svg}svg"
+        assert "var(--" not in path.read_text()
+    assert {path.stem for path in figures.glob("*.png")} == (keys if pictures.available() else set())
+    assert {path.suffix for path in folder.iterdir()} == {".csv", ".md", ".tex"}
+    assert (folder / "gamma.csv").read_text().startswith('"epoch","wide set"\n1,0.0')
+    assert r"n\_steps & 1 \\" in (folder / "settings.tex").read_text()
+    assert "| n\\_steps | 1 |" in (folder / "settings.md").read_text()
+
+
+def test_without_matplotlib_there_is_svg_and_one_line(
+    run: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(pictures, "available", lambda: False)
+    report_runs([run], tmp_path / "r.html", tmp_path / "figures")
+    assert capsys.readouterr().err.splitlines() == [pictures.MISSING]
+    assert not list((tmp_path / "figures").glob("*.png"))
+
+
+def test_the_page_of_one_run_goes_into_its_folder(run: Path) -> None:
+    assert report_runs([run]) == [run / "report.html"]
+
+
+def test_a_page_that_cannot_be_written_is_one_line(run: Path, tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("x")
+    with pytest.raises(UserError, match="choose another -o"):
+        report_runs([run], tmp_path / "file" / "r.html")
+
+
+def test_reporting_needs_no_torch(run: Path) -> None:
+    code = (
+        "import sys; from pathlib import Path; from invaug.lab.report import report_runs, watch; "
+        f"report_runs([Path({str(run)!r})]); print('torch' in sys.modules, 'matplotlib' in sys.modules)"
+    )
+    said = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)  # noqa: S603
+    assert said.stdout.split() == ["False", "False"]
+
+
+def test_twenty_runs_of_two_hundred_epochs_are_under_five_megabytes(tmp_path: Path) -> None:
+    runs = [
+        write_run(tmp_path / f"run-{i}", epochs=200, seed=i % 4, epsilon=0.5 + i // 4 / 10, gamma=0.1 + i / 100)
+        for i in range(20)
+    ]
+    started = time.perf_counter()
+    report_runs(runs, tmp_path / "r.html")
+    size = (tmp_path / "r.html").stat().st_size
+    print(f"20 runs of 200 epochs: {time.perf_counter() - started:.2f} s, {size / 1e6:.2f} MB")
+    assert size < 5e6
+
+
+def test_a_million_epochs_are_thinned(tmp_path: Path) -> None:
+    run = read_run(write_run(tmp_path / "a", epochs=3))
+    long = Run(**{**vars(run), "epochs": tuple(run.epochs[0].__class__(**{**vars(run.epochs[0]), "number": i})
+                                               for i in range(5000))})  # fmt: skip
+    lines = page.content([long]).figures[0].drawing.series[0].points
+    assert len(lines) <= 401
+    assert lines[-1][0] == 4999
+
+
+def test_words_of_time() -> None:
+    assert [words.duration(seconds) for seconds in (0.5, 61, 7200)] == ["0.5 s", "1.02 min", "2 h"]
