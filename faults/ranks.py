@@ -215,7 +215,7 @@ def count_lines(path: Path) -> int:
 def killed_ranks(tries: int, folder: Path) -> Iterator[str]:
     dice, per_run = random.Random(3), 5
     data = small.write_data(folder, n_train=160)
-    settings = {"epochs": 30, "checkpoint_steps": 7}
+    settings = {"epochs": 30 if tries > per_run else 6, "checkpoint_steps": 7}
     whole = small.result(ran(folder, data, 2, **settings).out)
     for first in range(0, tries, per_run):
         kills = [(dice.randrange(2), dice.randrange(1, 50)) for _ in range(min(per_run, tries - first))]

@@ -42,11 +42,14 @@ def test_train_evaluate_and_predict_work_as_processes(data: Path, tmp_path: Path
     assert report["transformed"]["lambda_c"]["loss"] >= report["transformed"]["uniform"]["loss"]
 
 
-def test_default_job_ends_with_a_table_and_the_path_of_the_run(tmp_path: Path) -> None:
+def test_default_job_ends_with_a_table_and_where_run_and_report_are(tmp_path: Path) -> None:
     done = invaug("train", "--epochs", "1", "--per-class", "20", folder=tmp_path)
     assert done.returncode == 0, done.stderr
     assert "transformed" in done.stdout
-    assert done.stdout.strip().splitlines()[-1] == "run: runs/digits-constrained"
+    run, report = done.stdout.strip().splitlines()[-2:]
+    assert run == "run: runs/digits-constrained"
+    assert report == "report: runs/digits-constrained/report.html"
+    assert (tmp_path / report.removeprefix("report: ")).exists()
     assert (tmp_path / "runs" / "digits-constrained" / "record.jsonl").exists()
 
 

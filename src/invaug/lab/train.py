@@ -5,10 +5,8 @@ from __future__ import annotations
 import hashlib
 import json
 import shlex
-import sys
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
-from functools import partial
 from itertools import count
 from pathlib import Path
 from typing import Any
@@ -50,6 +48,8 @@ def run_all(
         raise UserError("nothing to resume: name the folder of the run with --out")
     if under_torchrun() and out is None:
         raise UserError("torchrun needs --out FOLDER, so that ranks that are started again find their run")
+    if out:
+        run.check_usable(out)
     if resume and out:
         given = {**stored_settings(out, given, compare, trust_model), **given}
     config = decide(configs.build(given))
@@ -164,6 +164,7 @@ def check_folders(resuming: Mapping[Path, bool]) -> None:
 
 def check_folder(folder: Path, resume: bool) -> None:
     """Refuse a folder that holds another run, or nothing to resume."""
+    run.check_usable(folder)
     found = [] if not folder.exists() else list(folder.iterdir()) if folder.is_dir() else [folder]
     # a run that was killed before it wrote its config leaves these, and may be started or resumed
     left = [path for path in found if path.name == LOCK or atomic.LEFTOVER.fullmatch(path.name)]
@@ -191,7 +192,7 @@ def train_one(
                 display.epoch(row)
                 log(row)
 
-            watch = loop.Watch(display.batch, on_epoch, partial(print, file=sys.stderr))
+            watch = loop.Watch(display.batch, on_epoch, say)
             try:
                 loop.fit(config, dataset, folder, training, finish, facts_of(config), watch)
             except (Stopped, loop.BadStepError) as error:
