@@ -22,6 +22,7 @@ from invaug.lab.datasets import Split
 from invaug.lab.errors import UserError
 from invaug.lab.finish import Finish, Randomness
 from invaug.lab.inspect_run import at_five, evaluate_run
+from invaug.lab.report import measuring
 from invaug.lab.train import run_all
 
 MEAN, STD = (0.2, 0.15, 0.1), (0.3, 0.25, 0.2)
@@ -457,4 +458,4 @@ def test_a_device_that_is_not_there_is_refused(trained: Path, device: str, messa
 
 
 def test_numbers_json_does_not_have_become_null() -> None:
-    assert inspect_run._finite({"a": [math.nan, 1.0], "b": {"c": math.inf}}) == {"a": [None, 1.0], "b": {"c": None}}
+    assert measuring.finite({"a": [math.nan, 1.0], "b": {"c": math.inf}}) == {"a": [None, 1.0], "b": {"c": None}}

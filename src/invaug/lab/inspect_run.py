@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
@@ -51,7 +50,7 @@ def evaluate_run(
         _keep_for_the_page(run, report)
     report.pop("gallery", None)  # pictures, for the page alone
     if as_json:
-        print(json.dumps(_finite(report)))
+        print(json.dumps(measuring.finite(report)))
         return
     show(report, Console(highlight=False, emoji=False))
 
@@ -207,12 +206,3 @@ def _table(first: str, *others: str) -> Table:
 def _safe(text: str) -> str:
     """Return text that a terminal shows as it is: names of classes and files may hold markup or control codes."""
     return escape(plain(text))
-
-
-def _finite(value: Any) -> Any:
-    """Return the value with NaN and infinity as null: JSON has neither."""
-    if isinstance(value, Mapping):
-        return {key: _finite(entry) for key, entry in value.items()}
-    if isinstance(value, list | tuple):
-        return [_finite(entry) for entry in value]
-    return None if isinstance(value, float) and not math.isfinite(value) else value

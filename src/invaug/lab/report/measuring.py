@@ -96,14 +96,14 @@ def _png(image: Tensor) -> str:
 
 def write(folder: Path, report: Mapping[str, Any]) -> None:
     """Write evaluation.json into the folder of a run: where the run lies is not in it, for runs are passed on."""
-    content = {key: _finite(value) for key, value in report.items() if key != "run"}
+    content = {key: finite(value) for key, value in report.items() if key != "run"}
     atomic.write_text(folder / EVALUATION, json.dumps(content))
 
 
-def _finite(value: Any) -> Any:
+def finite(value: Any) -> Any:
     """Return the value with null for what JSON cannot say."""
     if isinstance(value, Mapping):
-        return {key: _finite(entry) for key, entry in value.items()}
+        return {key: finite(entry) for key, entry in value.items()}
     if isinstance(value, list | tuple):
-        return [_finite(entry) for entry in value]
+        return [finite(entry) for entry in value]
     return None if isinstance(value, float) and not math.isfinite(value) else value
