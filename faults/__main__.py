@@ -118,7 +118,8 @@ def main() -> int:
     when = f"{datetime.datetime.now(datetime.UTC):%d %B %Y}"
     print(table(outcomes))
     if options.output:
-        head = HEAD.format(command="make faults", when=when, machine=machine, seconds=seconds)
+        command = "python -m faults " + " ".join(map(repr, options.only)) if options.only else "make faults"
+        head = HEAD.format(command=command, when=when, machine=machine, seconds=seconds)
         options.output.write_text(head + table(outcomes), encoding="utf-8")
     return int(any(outcome.failures for outcome in outcomes))
 

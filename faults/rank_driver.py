@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import os
 import sys
+import time
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +16,7 @@ import torch
 
 from invaug import problem
 from invaug.lab import cli
+from invaug.lab.environment import restarts
 
 WRITING = os.O_WRONLY | os.O_RDWR | os.O_CREAT
 
@@ -69,6 +71,8 @@ if __name__ == "__main__":
     note("pid", str(os.getpid()))
     witness_steps()
     witness_writes()
+    if restarts() and rank() == 0:
+        time.sleep(1)  # so that the others come first and find what the dead rank 0 has left in torchrun's store
     if "FAULT_NAN" in os.environ:
         poison(*map(int, os.environ["FAULT_NAN"].split()))
     cli.main()

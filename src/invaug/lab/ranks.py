@@ -14,10 +14,12 @@ import torch
 from lightning_fabric import Fabric
 from lightning_fabric.strategies.ddp import DDPStrategy
 from torch import Tensor, distributed, nn
+from torch.distributed.distributed_c10d import PrefixStore
+from torch.distributed.rendezvous import rendezvous
 from torch.nn.parallel import DistributedDataParallel
 
 from invaug.lab.config import Config
-from invaug.lab.environment import under_torchrun
+from invaug.lab.environment import restarts, under_torchrun
 from invaug.lab.errors import RunError, UserError
 from invaug.lab.signals import Stopped
 
@@ -40,8 +42,24 @@ def launch(config: Config) -> Fabric:
     fabric = Fabric(
         accelerator=config.device, devices=devices, num_nodes=nodes, strategy=strategy, precision=config.precision
     )
+    if restarts() and devices > 1 and nodes == 1:
+        _connect_again(fabric)
     fabric.launch()
     return fabric
+
+
+def _connect_again(fabric: Fabric) -> None:
+    """Connect the ranks that torchrun has restarted, where the addresses of the dead ones cannot be found.
+
+    torchrun keeps one store over its restarts, and torch 2.13 reads addresses from it without a name for the attempt:
+    a rank that comes first finds a dead one's, and waits for it for half an hour. Fabric leaves alone what is already
+    connected. Nodes count their restarts apart, so several of them need torch's own
+    TORCH_DISABLE_SHARE_RDZV_TCP_STORE=1.
+    """
+    store, rank, size = next(rendezvous("env://"))
+    attempt = PrefixStore(f"attempt {restarts()}", store)
+    backend = "nccl" if fabric.device.type == "cuda" else "gloo"
+    distributed.init_process_group(backend, store=attempt, rank=rank, world_size=size)
 
 
 def _sync_option() -> str:

@@ -18,7 +18,7 @@ from invaug.lab import atomic, checkpoint, datasets, loop, methods, models, rank
 from invaug.lab import config as configs
 from invaug.lab.config import Config
 from invaug.lab.display import Display, Screen, summary_table
-from invaug.lab.environment import restarted, under_torchrun
+from invaug.lab.environment import restarts, under_torchrun
 from invaug.lab.errors import UserError
 from invaug.lab.evaluate import under
 from invaug.lab.finish import Finish, Randomness
@@ -57,8 +57,8 @@ def run_all(
     root = Path(ranks.first_does(fabric, lambda: str(out or free_folder(default_folder(config)))))
     wanted = dict.fromkeys([*COMPARED, config.method]) if compare else {config.method: None}
     folders = {method: root / method if compare else root for method in wanted}
-    going_on = resume or restarted()  # what is not there yet can only start, if torchrun or --compare come to it
-    resuming = {f: going_on and (f.is_dir() or not (compare or restarted())) for f in folders.values()}
+    going_on = resume or restarts() > 0  # what is not there yet can only start, if torchrun or --compare come to it
+    resuming = {f: going_on and (f.is_dir() or not (compare or restarts())) for f in folders.values()}
     ranks.first_does(fabric, lambda: check_folders(resuming))
     dataset = load_once(config, fabric)
     console = Screen()
