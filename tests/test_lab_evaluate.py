@@ -317,7 +317,7 @@ def test_a_whole_report_agrees_with_its_parts(network: nn.Module, finish: Finish
     def note(name: str, done: int, total: int) -> None:
         seen[name] = done, total
 
-    report = evaluate.whole(network, finish, colour, names, sets.wide(3), n_draws=2, n_images=99, progress=note)
+    report = evaluate.whole(network, finish, colour, names, [sets.wide(3)], n_draws=2, n_images=99, progress=note)
     assert report["clean"] == evaluate.clean(network, finish, colour)
     assert report["transformed"] == evaluate.under(network, finish, colour, sets.wide(3), n_draws=2)
     shares = [found["accuracy"] * found["images"] for found in report["classes"].values()]
@@ -329,7 +329,7 @@ def test_a_whole_report_agrees_with_its_parts(network: nn.Module, finish: Finish
 
 
 def test_a_continuous_set_is_reported_without_levels(network: nn.Module, finish: Finish, colour: Split) -> None:
-    report = evaluate.whole(network, finish, colour, tuple("abcdefghij"), sets.rotations(3.0), n_draws=2)
+    report = evaluate.whole(network, finish, colour, tuple("abcdefghij"), [sets.rotations(3.0)], n_draws=2)
     assert report["transformed"]["worst"]["loss"] >= report["transformed"]["uniform"]["loss"]
 
 

@@ -34,7 +34,9 @@ def test_a_real_run_has_a_page_with_gallery_heat_map_and_calibration(run: Path) 
     config, facts = read_config(run)
     predictor, test = load(run), datasets.load(config.data).test
     transforms = methods.transform_set(config)
-    found = evaluate.whole(predictor.network, predictor.finish, test, facts.classes, transforms, n_draws=1, n_images=4)
+    found = evaluate.whole(
+        predictor.network, predictor.finish, test, facts.classes, [transforms], n_draws=1, n_images=4
+    )
     _, scores, targets = evaluate.predict_split(predictor.network, predictor.finish, test)
     images = next(iter(evaluate.batches(test, 8, epoch=0, seed=0, shuffle=True, device=torch.device("cpu"))))
     strips = measuring.gallery(

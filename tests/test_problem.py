@@ -698,3 +698,48 @@ def test_a_dictionary_in_a_joint_pass_is_refused_with_the_way_out():
 def test_slack_of_the_wrong_shape_is_refused(shape):
     with pytest.raises(ValueError, match=r"slack must have shape \(2,\), got \("):
         two_constraints().dual_step(torch.zeros(shape))
+
+
+def test_a_share_of_the_batch_gives_the_slack_and_the_gradient_of_the_whole_on_average():
+    images, targets = make_images(8), make_targets(8)
+    model = smooth_network()
+
+    def average(share, n):
+        problem = InvarianceConstrained(
+            Constraint(fixed(inverted), 0.5, share=share), n_steps=0, gamma_init=2.0, finish=to_double
+        )
+        gradient, slack, sizes = torch.zeros(8, 36, dtype=torch.float64), 0.0, set()
+        for _ in range(n):
+            step = problem(model, images, targets)
+            gradient += torch.autograd.grad(step.lagrangian, model[1].weight)[0] / n
+            slack += float(step.slack) / n
+            sizes.add(len(step.kept[0]))
+        return gradient, slack, sizes
+
+    whole, part = average(1.0, 1), average(0.25, 3000)
+    assert (whole[2], part[2]) == ({8}, {2})
+    assert abs(whole[1] - part[1]) < 0.02
+    assert (whole[0] - part[0]).norm() < 0.05 * whole[0].norm()
+
+
+def test_shares_of_several_constraints_are_drawn_apart_and_counted_apart():
+    images, targets = make_images(16), make_targets(16)
+    shares = (0.5, 0.25, 1.0)
+    problem = InvarianceConstrained(*(Constraint(fixed(inverted), 0.0, share=s) for s in shares), finish=to_double)
+    recorder = Recorder(smooth_network())
+    step = problem(recorder, images, targets)
+    assert [len(draw) for draw in step.kept] == [8, 4, 16]
+    _, *views = recorder.trained[0].split([16, 8, 4, 16])
+    whole = to_double(inverted(images))
+    picked = [[int((whole == row).flatten(1).all(1).nonzero()[0]) for row in view] for view in views]
+    assert picked[0][:4] != picked[1]
+    assert picked[2] == list(range(16))
+    losses = torch.nn.functional.cross_entropy(recorder.model(whole), targets, reduction="none")
+    expected = torch.stack([losses[rows].mean() for rows in picked])
+    torch.testing.assert_close(step.slack.double(), expected.detach(), rtol=1e-6, atol=1e-6)
+
+
+@pytest.mark.parametrize("share", [0, -0.5, 1.5, math.nan])
+def test_a_share_that_is_none_is_refused(share):
+    with pytest.raises(ValueError, match="share must be above 0 and at most 1"):
+        Constraint(fixed(inverted), 0.5, share=share)

@@ -208,3 +208,57 @@ def test_named_sets_are_values() -> None:
     assert sets.wide() == sets.wide()
     assert sets.wide() != sets.standard()
     assert hash(sets.wide()) == hash(sets.wide())
+
+
+@pytest.mark.parametrize(
+    ("name", "given", "ends"),
+    [
+        ("Rotate", 90, (0, 90)),
+        ("Rotate", (10, 90), (10, 90)),
+        ("Rotate", True, (0, 135)),
+        ("Color", 0.5, (0.5, 1.5)),
+        ("Color", (0.2, 1.1), (0.2, 1.1)),
+        ("Posterize", 4, (8, 4)),
+        ("Cutout", 8, (0, 8)),
+        ("Scale", 0.3, (0, 0.3)),
+        ("FlipX", True, (0, 0)),
+    ],
+)
+def test_own_ranges_are_the_ends_of_the_magnitudes(name, given, ends):
+    (op,) = sets.of({name: given}).ops
+    assert (op.name, op.start, op.stop) == (name, *ends)
+
+
+def test_own_set_of_wide_ranges_is_the_wide_set():
+    assert sets.of(dict.fromkeys(ORDER, True)) == sets.wide()
+
+
+def test_byte_and_continuous_operations_share_a_set():
+    own = sets.of({"Scale": 0.5, "Rotate": 45, "FlipX": True})
+    images = torch.randint(256, (300, 1, 9, 9), dtype=torch.uint8)
+    draw = own.draw(300, generator=torch.Generator().manual_seed(0))
+    changed = own.apply(images, draw)
+    for i, op in enumerate(own.ops):
+        rows = draw.op == i
+        assert torch.equal(changed[rows], op(images[rows], draw.magnitude[rows]))
+
+
+@pytest.mark.parametrize(
+    ("ranges", "message"),
+    [
+        ({"Rotat": 90}, "unknown operation Rotat, did you mean Rotate"),
+        ({"Dance": 90}, "unknown operation Dance, known are Identity"),
+        ({"FlipX": 3}, "FlipX has no magnitude: its range must be true, got 3"),
+        ({"Rotate": 0}, "the range of Rotate must be positive and not empty, got 0"),
+        ({"Rotate": -9}, "must be positive and not empty, got -9"),
+        ({"Rotate": (1, 2, 3)}, "must be true, a number or two"),
+        ({"Rotate": False}, "must be true, a number or two, got False"),
+        ({"Rotate": "far"}, "must be true, a number or two, got 'far'"),
+        ({"Rotate": math.nan}, "must be true, a number or two, got nan"),
+        ({}, "at least one operation"),
+        ({"Rotate": 90, "Translation": 3}, "equally many magnitudes"),
+    ],
+)
+def test_own_ranges_that_are_none_are_refused(ranges, message):
+    with pytest.raises(ValueError, match=message):
+        sets.of(ranges)

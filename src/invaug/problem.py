@@ -28,6 +28,8 @@ class Constraint:
     transforms: TransformSet
     epsilon: float
     sampler: Sampler = metropolis_hastings
+    share: float = 1.0
+    """Part of each batch it is evaluated on, drawn anew each time: less work, the same mean, more noise."""
 
     def __post_init__(self) -> None:
         if not isinstance(self.transforms, TransformSet):
@@ -37,6 +39,8 @@ class Constraint:
         if not self.epsilon >= 0:
             ways = "0 makes a pure penalty, inf switches the constraint off"
             raise ValueError(f"epsilon must be positive, got {self.epsilon} ({ways})")
+        if not 0 < self.share <= 1:
+            raise ValueError(f"share must be above 0 and at most 1, got {self.share}")
 
     @property
     def active(self) -> bool:
@@ -54,7 +58,7 @@ class Step(NamedTuple):
     slack: Tensor
     """Mean loss of the kept views minus epsilon, one per constraint, averaged over ranks; positive = violated."""
     kept: tuple[Draw | None, ...]
-    """The draws each constraint kept, view after view, n_views * batch rows; None where epsilon is infinite."""
+    """The draws each constraint kept, view after view, n_views * (share of the) batch rows; None: epsilon infinite."""
     chains: tuple[Chain | None, ...]
     """How each sampler chose them, in tensors of shape (n_views, batch); None where epsilon is infinite."""
     outputs: Any
@@ -65,6 +69,15 @@ class Step(NamedTuple):
         """Share of accepted transitions, one per constraint; NaN where there were none."""
         shares = [float(chain.accepted.float().mean()) if chain else math.nan for chain in self.chains]
         return torch.tensor(shares)
+
+
+class _Chosen(NamedTuple):
+    """What one constraint has chosen for a batch."""
+
+    inputs: Tensor
+    labels: Tensor
+    draw: Draw
+    chain: Chain
 
 
 def to_unit(images: Tensor) -> Tensor:
@@ -137,15 +150,18 @@ class InvarianceConstrained(nn.Module):
         self.n_batches += 1
         clean = self.finish(images)
         chosen = [self._choose(c, model, images, targets, generator) if c.active else None for c in self.constraints]
-        views = [clean, *(inputs for inputs, _, _ in filter(None, chosen))]
-        outputs, losses = self._losses(model, views, targets)
+        there = list(filter(None, chosen))
+        outputs, losses = self._losses(
+            model, [clean, *(c.inputs for c in there)], [targets, *(c.labels for c in there)]
+        )
         means = iter([view_losses.mean() for view_losses in losses])
         loss = next(means)
         lagrangian = loss
         for gamma, constraint in zip(self.gamma.clone(), self.constraints, strict=True):
             if constraint.active:
                 lagrangian = lagrangian + gamma * (next(means) - constraint.epsilon)
-        draws, chains = zip(*((c[1], c[2]) if c else (None, None) for c in chosen), strict=True) if chosen else ((), ())
+        draws = tuple(c.draw if c else None for c in chosen)
+        chains = tuple(c.chain if c else None for c in chosen)
         return Step(lagrangian, loss.detach(), self._slack(losses[1:]), draws, chains, outputs)
 
     @torch.no_grad()
@@ -158,8 +174,13 @@ class InvarianceConstrained(nn.Module):
 
     def _choose(
         self, constraint: Constraint, model: Model, images: Tensor, targets: Tensor, generator: torch.Generator
-    ) -> tuple[Tensor, Draw, Chain]:
+    ) -> _Chosen:
         """Return n_views transformed inputs per image, their draws, and the chains that chose them (Algorithm 1)."""
+        if constraint.share < 1:
+            some = torch.randperm(len(images), generator=generator, device=generator.device)
+            some = some[: math.ceil(constraint.share * len(images))].to(images.device)
+            images, targets = images[some], targets[some.to(targets.device)]
+        labels = repeated(targets, self.n_views)
         shape = (self.n_steps + 1, self.n_views, len(images))
         n_chains = self.n_views * len(images)
         n_repeats = shape[0] * shape[1]
@@ -167,22 +188,21 @@ class InvarianceConstrained(nn.Module):
         with own_randomness(generator, images.device):
             inputs = self.finish(constraint.transforms.apply(images.repeat(n_repeats, 1, 1, 1), draw))
         if self.n_steps == 0:  # one proposal each: nothing to score, nothing to choose
-            return inputs, draw, Chain.of_one(shape[1:], inputs.device)
+            return _Chosen(inputs, labels, draw, Chain.of_one(shape[1:], inputs.device))
         leaves_no_trace = own_randomness(generator, images.device) if self.scoring == "frozen" else nullcontext()
         with leaves_no_trace:  # some models draw in eval mode too
-            labels = repeated(targets, n_repeats)
-            losses = score(model, inputs, labels, self.loss_fn, self.scoring, self.scoring_batch)
+            all_labels = repeated(targets, n_repeats)
+            losses = score(model, inputs, all_labels, self.loss_fn, self.scoring, self.scoring_batch)
         chain = constraint.sampler(losses.view(shape), generator=generator)
         kept = chain.state.view(-1) * n_chains + torch.arange(n_chains, device=chain.state.device)
-        return inputs[kept], draw[kept.cpu()], chain
+        return _Chosen(inputs[kept], labels, draw[kept.cpu()], chain)
 
-    def _losses(self, model: Model, views: list[Tensor], targets: Tensor) -> tuple[Any, list[Tensor]]:
+    def _losses(self, model: Model, views: list[Tensor], labels: list[Tensor]) -> tuple[Any, list[Tensor]]:
         """Return the outputs of the first view, and the losses of each sample of each view."""
         if self.joint and len(views) > 1:
             outputs = split(model(torch.cat(views)), [len(view) for view in views])
         else:
             outputs = [model(view) for view in views]
-        labels = [targets, *[repeated(targets, self.n_views)] * (len(views) - 1)]
         losses = [per_sample(self.loss_fn, o, y) for o, y in zip(outputs, labels, strict=True)]
         return detached(outputs[0]), losses
 
@@ -193,12 +213,12 @@ class InvarianceConstrained(nn.Module):
         if not kept:
             return slack
         sums = torch.stack([doubles(losses).sum() for losses in kept])
-        totals = torch.cat([sums, sums.new_tensor([len(kept[0])])])
+        totals = torch.stack([sums, sums.new_tensor([len(losses) for losses in kept])])
         if distributed.is_available() and distributed.is_initialized():
             distributed.all_reduce(totals)
         active = [i for i, constraint in enumerate(self.constraints) if constraint.active]
         epsilons = totals.new_tensor([self.constraints[i].epsilon for i in active])
-        slack[active] = (totals[:-1] / totals[-1] - epsilons).to(slack)
+        slack[active] = (totals[0] / totals[1] - epsilons).to(slack)
         return slack
 
     def _generator(self) -> torch.Generator:

@@ -2,6 +2,11 @@
 
 from __future__ import annotations
 
+import math
+from collections.abc import Mapping
+from dataclasses import replace
+from difflib import get_close_matches
+
 from invaug import continuous, ops
 from invaug.ops import Op
 from invaug.transforms import TransformSet
@@ -14,6 +19,9 @@ EXTRA: tuple[Op, ...] = (
     Op("Crop", ops.crop, 0, 4, whole=True, placed=True, pixels_of="side"),
 )
 """Operations of other augmentation lists; the named sets stay TrivialAugment's."""
+
+
+Range = bool | float | tuple[float, float]
 
 
 def standard(
@@ -57,6 +65,45 @@ def scalings(max_log: float) -> TransformSet:
     return _continuous("Scale", continuous.zoom, "max_log", max_log)
 
 
+def of(ranges: Mapping[str, Range], n_levels: int = 31, *, relative_to: int | None = None) -> TransformSet:
+    """Return a set of known operations with ranges of one's own: `of({"Rotate": 90, "FlipX": True, "Color": 0.5})`.
+
+    Args:
+        ranges: By operation, one of: True for its range in the wide set; the largest magnitude (for Color, Contrast,
+            Brightness and Sharpness, how far from 1); or the first and the last magnitude.
+    """
+    return TransformSet(tuple(_ranged(name, ranges[name]) for name in ranges), n_levels, reference_size=relative_to)
+
+
+def _ranged(name: str, given: Range) -> Op:
+    known = {op.name: op for op in KNOWN}
+    if name not in known:
+        near = get_close_matches(name, known, 1, 0.5)
+        hint = f"did you mean {near[0]}?" if near else f"known are {', '.join(known)}"
+        raise ValueError(f"unknown operation {name}, {hint}")
+    op = known[name]
+    if given is True:
+        return op
+    if not op.has_magnitude:
+        raise ValueError(f"{name} has no magnitude: its range must be true, got {given!r}")
+    numbers = list(given) if isinstance(given, tuple | list) else [given]
+    if len(numbers) not in (1, 2) or not all(map(_is_number, numbers)):
+        raise ValueError(f"the range of {name} must be true, a number or two, got {given!r}")
+    start, stop = numbers if len(numbers) == 2 else _around(op, numbers[0])
+    if start == stop or (op.signed and not 0 <= start < stop):
+        raise ValueError(f"the range of {name} must be positive and not empty, got {given!r}")
+    return replace(op, start=float(start), stop=float(stop))
+
+
+def _is_number(value: object) -> bool:
+    return isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value)
+
+
+def _around(op: Op, most: float) -> tuple[float, float]:
+    """Return the range that ends at a magnitude: on both sides of 1 for those that blend, from their start else."""
+    return (1 - most, 1 + most) if 0 < op.start < 1 < op.stop else (op.start, most)
+
+
 def _continuous(
     name: str, function: continuous.Warp, argument: str, most: float, n_magnitudes: int = 1
 ) -> TransformSet:
@@ -84,3 +131,9 @@ def _trivial_augment(
         Op("TranslateX", ops.translate_x, 0, pixels, signed=True, whole=True, pixels_of="width"),
         Op("TranslateY", ops.translate_y, 0, pixels, signed=True, whole=True, pixels_of="height"),
     )
+
+
+KNOWN: tuple[Op, ...] = (
+    *wide().ops, *EXTRA, *rotations(math.pi).ops, *translations(7).ops, *scalings(math.log(2)).ops,
+)  # fmt: skip
+"""Every operation there is, at its widest; those of the synthetic experiments at their range there."""

@@ -111,7 +111,7 @@ def _flags() -> list[inspect.Parameter]:
     """Return one command-line option per key of the config."""
     parameters = []
     for name, field in configs.Config.model_fields.items():
-        if name == "data":
+        if name in ("data", "families"):  # an argument; tables, which a flag cannot say
             continue
         flag = "--" + name.replace("_", "-")
         spelled = f"{flag}/--no-{flag[2:]}" if field.annotation is bool else flag

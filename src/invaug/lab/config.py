@@ -53,6 +53,10 @@ class Config(BaseModel):
     n_levels: int = Field(31, ge=2, le=10_000, description="levels of each magnitude")
     identity: bool = Field(True, description="whether Identity and level 0 are among the draws")
     relative_to: int | None = Field(None, ge=1, description="shifts are pixels of an image this large and grow with it")
+    families: dict[str, dict[str, bool | float | tuple[float, float]]] = Field(
+        {}, description="several constraints, in a config file: [families.NAME] tables of operations and ranges"
+    )
+    share: float = Field(1.0, gt=0, le=1, description="part of each batch a constraint looks at")
     epsilon: float | None = Field(None, description="loss allowed on transformed images [0.35 log(classes)]")
     n_steps: int = Field(1, ge=0, description="accept/reject transitions; 0 draws uniformly")
     n_views: int = Field(1, ge=1, description="transformed views kept per image")
@@ -151,6 +155,9 @@ def _check_together(config: Config) -> None:
         raise UserError(f"epsilon must be positive, got {config.epsilon} (0 makes a pure penalty, inf switches it off)")
     if config.fraction < 1 and config.per_class is not None:
         raise UserError(f"give fraction or per_class, not both: got {config.fraction} and {config.per_class}")
+    narrowed = [key for key in ("only", "without", "range") if getattr(config, key)]
+    if config.families and narrowed:
+        raise UserError(f"families name their own operations and ranges: leave out {', '.join(narrowed)}")
     if config.method == "penalty" and not config.gamma_init:
         raise UserError("method penalty needs the weight of the transformed loss: --gamma-init, for example 1")
     if config.method == "deepaa" and config.policy is None:

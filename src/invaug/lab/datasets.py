@@ -19,6 +19,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from invaug.images import MAX_SIDE
+from invaug.lab import planted
 from invaug.lab.checking import OnBad, usable
 from invaug.lab.decoding import Shape, choose_shape, decode_all, resize_all
 from invaug.lab.errors import UserError, nearest
@@ -109,9 +110,11 @@ def load(
             content = usable(content, on_bad)
     except OSError as error:  # no permission, a name too long
         raise UserError(f"cannot read {error.filename or data}: {error.strerror or error}") from error
-    source = SOURCES.get(data, Source(""))  # a folder of yours may be called mnist and still be yours
+    source = SOURCES.get(
+        data, Source("")
+    )  # a planted dataset has moments of its own, and a folder of yours may be called mnist and still be yours
     found = _from_files(content, source.shape, image_size) if isinstance(content, Listing) else _from_arrays(content)
-    train, val, test, classes = found
+    train, val, test, classes = _plant(found, data)
     if test is None:  # the same test images whatever the seed
         train, test = _divide(train, classes, TEST_FRACTION, "a test set", 0, TEST)
     train = _subset(train, classes, fraction, per_class, seed)
@@ -167,8 +170,11 @@ def _check_options(
 
 def _open(data: str, data_dir: Path | None, download: bool) -> tuple[str, Arrays | Listing]:
     """Return the name of a dataset and what was found under it."""
-    if data in SOURCES:
-        found = obtain(data, data_dir, download=download)
+    known, _, kind = data.partition("+")
+    if known in SOURCES and (known == data or not Path(data).exists()):
+        if kind:
+            planted.find(kind)
+        found = obtain(known, data_dir, download=download)
         return data, read_npz(found) if isinstance(found, Path) else found
     path = Path(data).expanduser()
     if data and path.is_dir():
@@ -207,6 +213,20 @@ def _from_arrays(arrays: Arrays) -> _Found:
     classes = check_classes(arrays)
     test = None if arrays.x_test is None else _split(arrays.x_test, arrays.y_test)
     return _Found(_split(arrays.x_train, arrays.y_train), None, test, classes)
+
+
+def _plant(found: _Found, data: str) -> _Found:
+    """Return what was found, with the symmetry that the name asks for planted in it."""
+    known, _, kind = data.partition("+")
+    if known not in SOURCES or not kind or Path(data).exists():
+        return found
+    if found.train.images is None:
+        raise UserError(f"a symmetry can be planted in images in memory, not in the files of {known}")
+    pairs = ((found.train, planted.TRAIN), (found.test, planted.TEST))
+    train, test = (
+        Split(s.targets, planted.plant(s.images, kind, seed)) if s and s.images is not None else s for s, seed in pairs
+    )
+    return found._replace(train=train or found.train, test=test)
 
 
 def _split(images: NDArray[Any], labels: NDArray[Any] | None) -> Split:

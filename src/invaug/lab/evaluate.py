@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
+from statistics import fmean
 from typing import Any
 
 import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from invaug import Draw, TransformSet
+from invaug import Draw, TransformSet, metropolis_hastings
 from invaug.lab.batches import Batch, batches
 from invaug.lab.datasets import Split
 from invaug.lab.finish import Finish
+from invaug.samplers import Sampler
 from invaug.scoring import frozen
 
 BATCH = 256
@@ -81,6 +83,27 @@ def under(
     return {name: {"loss": float(a.mean()), "accuracy": float(b.mean())} for name, (a, b) in pairs.items()}
 
 
+def under_each(
+    network: nn.Module, finish: Finish, split: Split, sets: Sequence[TransformSet], *, progress: Progress | None = None,
+    **options: Any,
+) -> list[dict[str, dict[str, float]]]:  # fmt: skip
+    """Return what `under` says of each set."""
+    n, total = len(split.targets), len(sets) * len(split.targets)
+    return [
+        under(network, finish, split, transforms, progress=_shifted(progress, i * n, total), **options)
+        for i, transforms in enumerate(sets)
+    ]
+
+
+def averaged(found: Sequence[dict[str, dict[str, float]]]) -> dict[str, dict[str, float]]:
+    """Return the mean over sets of what `under` says."""
+    return {law: {key: fmean(one[law][key] for one in found) for key in row} for law, row in found[0].items()}
+
+
+def _shifted(progress: Progress | None, before: int, total: int) -> Progress | None:
+    return None if progress is None else lambda done, _: progress(before + done, total)
+
+
 @torch.no_grad()
 def by_level(
     network: nn.Module, finish: Finish, images: Tensor, targets: Tensor, transforms: TransformSet,
@@ -120,8 +143,8 @@ def calibration_error(scores: Tensor, targets: Tensor) -> float:
 
 
 def whole(
-    network: nn.Module, finish: Finish, split: Split, classes: tuple[str, ...], transforms: TransformSet | None, *,
-    n_draws: int = 16, n_images: int = 256, n_steps: int = 1, workers: int = 0,
+    network: nn.Module, finish: Finish, split: Split, classes: tuple[str, ...], sets: Sequence[TransformSet], *,
+    n_draws: int = 16, n_images: int = 256, n_steps: int = 1, sampler: Sampler = metropolis_hastings, workers: int = 0,
     progress: Callable[[str, int, int], None] | None = None,
 ) -> dict[str, Any]:  # fmt: skip
     """Return everything `invaug evaluate` says of a model."""
@@ -136,17 +159,19 @@ def whole(
         "calibration": measuring.calibration(scores, targets),
         "classes": by_class(scores, targets, classes),
     }
-    if transforms is None:
+    if not sets:
         return report
     step = _named(progress, "transformed")
-    report["transformed"] = under(network, finish, split, transforms, n_draws=n_draws, workers=workers, progress=step)
+    each = under_each(network, finish, split, sets, n_draws=n_draws, workers=workers, progress=step)
+    report["transformed"] = averaged(each)
     first = next(iter(batches(split, n_images, epoch=0, seed=0, shuffle=True, device=_device(network))))
-    report["gallery"] = measuring.gallery(
-        network, finish, first.images, first.targets, classes, transforms, n_steps=n_steps
-    )
-    if not any(op.continuous for op in transforms.ops):
-        levels = by_level(network, finish, first.images, first.targets, transforms, _named(progress, "levels"))
-        report["levels"] = levels
+    shown = (network, finish, first.images, first.targets, classes, sets)
+    report["gallery"] = measuring.gallery(*shown, sampler=sampler, n_steps=n_steps)
+    report["hardest"] = measuring.hardest(*shown)
+    for transforms in sets:
+        if not any(op.continuous for op in transforms.ops):
+            levels = by_level(network, finish, first.images, first.targets, transforms, _named(progress, "levels"))
+            report.setdefault("levels", {}).update(levels)
     return report
 
 

@@ -38,17 +38,21 @@ def evaluate_run(
     """Measure a run on its own test images or on those of another dataset, and print what was found."""
     config, facts = read_config(run)
     predictor = load(run, _checked_device(device), trust_model=trust_model)
-    dataset = _test_data(config, facts, data, data_dir)
+    dataset, spec = _test_data(config, facts, data, data_dir), methods.METHODS[config.method]
     with _progress() as step:
         found = evaluate.whole(
-            predictor.network, predictor.finish, dataset.test, facts.classes, methods.transform_set(config),
-            n_draws=draws, n_images=images, n_steps=config.n_steps, workers=config.workers, progress=step,
+            predictor.network, predictor.finish, dataset.test, facts.classes,
+            [transforms for _, transforms in methods.transform_sets(config)],
+            n_draws=draws, n_images=images, n_steps=spec.settings.get("n_steps", config.n_steps), sampler=spec.sampler,
+            workers=config.workers, progress=step,
         )  # fmt: skip
-    about = {"run": str(run), "data": dataset.name, "model": config.model, "method": config.method, "set": config.set}
+    about = {"run": str(run), "data": dataset.name, "model": config.model, "method": config.method}
+    about["set"] = methods.set_name(config)
     report = {**about, "preset": config.preset, "epsilon": config.epsilon, "draws": draws, **found}
     if data is None:  # the page of a run is about its own test images
         _keep_for_the_page(run, report)
-    report.pop("gallery", None)  # pictures, for the page alone
+    for pictures in ("gallery", "hardest"):  # for the page alone
+        report.pop(pictures, None)
     if as_json:
         print(json.dumps(measuring.finite(report)))
         return

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from functools import partial
 from typing import Any
@@ -65,8 +65,29 @@ CONTINUOUS: dict[str, tuple[Callable[[float], TransformSet], float]] = {
 """Continuous sets and their range when none is given."""
 
 
+def transform_sets(config: Config) -> tuple[tuple[str, TransformSet], ...]:
+    """Return the set of each constraint, with its name."""
+    if not config.families:
+        return ((config.set, transform_set(config)),)
+    return tuple((name, _family(config, name, ranges)) for name, ranges in config.families.items())
+
+
+def set_name(config: Config) -> str:
+    """Return what the transformations are called."""
+    return " + ".join(config.families) or f"{config.set}"
+
+
+def _family(config: Config, name: str, ranges: Mapping[str, sets.Range]) -> TransformSet:
+    try:
+        return sets.of(ranges, config.n_levels, relative_to=config.relative_to)
+    except (ValueError, TypeError) as error:
+        raise UserError(f"family {name}: {error}") from None
+
+
 def transform_set(config: Config) -> TransformSet:
-    """Return the set the config names, narrowed as it says."""
+    """Return the set the config names, narrowed as it says; of families, all their operations."""
+    if config.families:
+        return _family(config, "all", {op: r for ranges in config.families.values() for op, r in ranges.items()})
     if config.set in CONTINUOUS:
         make, default = CONTINUOUS[config.set]
         return make(config.range or default)
@@ -105,7 +126,7 @@ def problem(config: Config, dataset: Dataset, finish: Finish) -> InvarianceConst
     constraints = []
     if spec.constrains:
         level = epsilon(config, len(dataset.classes))
-        constraints.append(Constraint(transform_set(config), level, spec.sampler))
+        constraints = [Constraint(s, level, spec.sampler, config.share) for _, s in transform_sets(config)]
     settings = {name: getattr(config, name) for name in ("n_steps", "dual_lr", "gamma_init")} | spec.settings
     return InvarianceConstrained(
         *constraints, n_views=config.n_views, scoring=config.scoring, scoring_batch=config.scoring_batch,

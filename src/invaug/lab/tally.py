@@ -79,17 +79,16 @@ def finite(number: float | None) -> float | None:
 
 def shape_of(transforms: TransformSet) -> tuple[int, int]:
     """Return the shape of a set's histogram: operations by levels, or by bins of a continuous magnitude."""
-    return len(transforms.ops), BINS if transforms.ops[0].continuous else transforms.n_levels
+    return len(transforms.ops), max(BINS if op.continuous else transforms.n_levels for op in transforms.ops)
 
 
 def histogram(transforms: TransformSet, draw: Draw) -> torch.Tensor:
     """Return how often each operation was kept at each level."""
     n_ops, n_columns = shape_of(transforms)
-    column = draw.level
-    if transforms.ops[0].continuous:
-        size = draw.magnitude.reshape(len(draw), -1)[:, 0]  # the first axis stands for both
-        most = transforms.ops[0].stop
-        column = ((size + most) / (2 * most) * BINS).long().clamp(0, BINS - 1)
+    size = draw.magnitude.reshape(len(draw), -1)[:, 0]  # the first axis stands for both
+    low, high = torch.tensor([(-op.stop if op.signed else op.start, op.stop) for op in transforms.ops])[draw.op].T
+    binned = ((size - low) / (high - low) * BINS).nan_to_num().long().clamp(0, BINS - 1)
+    column = torch.where(draw.level < 0, binned, draw.level)  # a continuous magnitude has no level
     return torch.bincount(draw.op * n_columns + column, minlength=n_ops * n_columns).view(n_ops, n_columns)
 
 

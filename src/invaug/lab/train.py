@@ -20,7 +20,7 @@ from invaug.lab.config import Config
 from invaug.lab.display import Display, Screen, summary_table
 from invaug.lab.environment import restarts, under_torchrun
 from invaug.lab.errors import UserError
-from invaug.lab.evaluate import under
+from invaug.lab.evaluate import averaged, under_each
 from invaug.lab.finish import Finish, Randomness
 from invaug.lab.lock import NAME as LOCK
 from invaug.lab.lock import RunLock
@@ -66,7 +66,7 @@ def run_all(
     for plan in plans.values():  # an unknown model or operation must show before anything is written
         models.build(plan.model, len(dataset.classes), dataset.image_shape)
         methods.problem(plan, dataset, Finish(dataset.mean, dataset.std, Randomness(0, False, 0, False)))
-        methods.transform_set(plan)
+        methods.transform_sets(plan)
     quiet = quiet or not fabric.is_global_zero
     rows = [
         train_one(plans[method], dataset, folder, fabric, console, quiet=quiet, resume=resuming[folder])
@@ -101,7 +101,7 @@ def write_pages(root: Path, folders: list[Path]) -> list[str]:
     wanted = [*folders, *([root] if len(folders) > 1 else [])]
     try:
         return [str(report_runs([folder])[0]) for folder in wanted]
-    except (OSError, UserError) as error:
+    except Exception as error:
         say(f"the report could not be written: {error}; try invaug report {root}")
         return []
 
@@ -176,7 +176,7 @@ def check_folder(folder: Path, resume: bool) -> None:
 
 def train_one(
     config: Config, dataset: datasets.Dataset, folder: Path, fabric: Fabric, console: Screen, *, quiet: bool,
-    resume: bool,
+    resume: bool, also: Callable[[dict[str, Any]], None] | None = None,
 ) -> dict[str, Any]:  # fmt: skip
     """Train one run in its folder; return its summary."""
     training, finish = prepare(config, dataset, fabric)
@@ -191,11 +191,15 @@ def train_one(
             def on_epoch(row: dict[str, Any]) -> None:
                 display.epoch(row)
                 log(row)
+                if also:
+                    also(row)
 
             watch = loop.Watch(display.batch, on_epoch, say)
             try:
                 loop.fit(config, dataset, folder, training, finish, facts_of(config), watch)
             except (Stopped, loop.BadStepError) as error:
+                if fabric.is_global_zero and read(folder):  # the handlers are gone: a second signal ends this too
+                    write_pages(folder, [folder])
                 raise _with_way_on(error, config, folder) from None
         return ranks.first_does(fabric, lambda: summary(config, dataset, folder, training))
 
@@ -269,11 +273,9 @@ def summary(config: Config, dataset: datasets.Dataset, folder: Path, training: T
     """Return what a run ends with: accuracy clean and under the set, gamma, whether the constraint holds."""
     rows = read(folder)
     plain = Finish(dataset.mean, dataset.std, Randomness(0, False, 0, False)).to(training.problem.gamma.device)
-    transforms = methods.transform_set(config)
-    changed = under(
-        training.network, plain, dataset.test, transforms, n_draws=4, seed=config.seed, workers=config.workers
-    )
-    last = rows[-1]
+    names, sets = zip(*methods.transform_sets(config), strict=True)
+    each = under_each(training.network, plain, dataset.test, sets, n_draws=4, seed=config.seed, workers=config.workers)
+    last, changed = rows[-1], averaged(each)
     return {
         "run": str(folder), "method": config.method, "data": dataset.name, "model": config.model,
         "preset": config.preset, "epochs": len(rows),
@@ -282,6 +284,7 @@ def summary(config: Config, dataset: datasets.Dataset, folder: Path, training: T
         "gamma": last["gamma"], "slack": last["slack"], "epsilon": finite(config.epsilon),
         "feasible": feasible(last["slack"]) if config.epsilon else None,
         "seconds": sum(row["seconds"] for row in rows),
+        **({"families": dict(zip(names, each, strict=True))} if config.families else {}),
     }  # fmt: skip
 
 
@@ -293,7 +296,7 @@ def feasible(slacks: list[float | None]) -> bool | None:
 def _headline(config: Config, dataset: datasets.Dataset) -> str:
     constraint = ""
     if methods.METHODS[config.method].constrains:
-        constraint = f", {config.set} set, epsilon {config.epsilon:g}"
+        constraint = f", {methods.set_name(config)} set, epsilon {config.epsilon:g}"
     return f"{config.method}: {config.model} on {len(dataset.train.targets):,} images of {dataset.name}{constraint}"
 
 
@@ -301,6 +304,8 @@ def _in_words(row: Mapping[str, Any]) -> dict[str, str]:
     loss = [slack + row["epsilon"] for slack in row["slack"] if slack is not None and row["feasible"] is not None]
     held = {True: "feasible", False: "violated", None: "-"}[row["feasible"]]
     numbers = " ".join(f"{value:.2f} vs {row['epsilon']:g}" for value in loss)
+    if len(loss) > 2:
+        numbers = f"{sum(value > row['epsilon'] for value in loss)} of {len(loss)} above {row['epsilon']:g}"
     return {
         "method": row["method"],
         "clean": f"{row['test_accuracy']:.1%}",
