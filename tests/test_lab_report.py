@@ -16,11 +16,12 @@ from xml.etree import ElementTree
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
+from PIL import Image
 from scipy.stats import binomtest
 from scipy.stats import t as student_t
 
 from invaug.lab.errors import UserError
-from invaug.lab.report import compare, page, pictures, report_runs, scales, tables, words
+from invaug.lab.report import compare, page, pictures, report_runs, scales, svg, tables, words
 from invaug.lab.report.groups import grouped
 from invaug.lab.report.intervals import estimate, student, wilson
 from invaug.lab.report.reading import Run, read_run, read_runs
@@ -95,6 +96,10 @@ class Tags(HTMLParser):
     def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
         self.found.append((tag, dict(attrs)))
 
+    def nodes(self) -> list[tuple[str, set[str]]]:
+        """Return every node and the names of its attributes; a long name in a figure may take two lines."""
+        return [(tag, set(attributes)) for tag, attributes in self.found if tag != "text"]
+
     def count(self, tag: str) -> int:
         return sum(name == tag for name, _ in self.found)
 
@@ -160,11 +165,78 @@ def test_verdict_says_when_epsilon_is_out_of_reach(run: Path) -> None:
     assert "looks out of reach" in words.verdict(read_run(run))
 
 
-def test_each_of_several_constraints_has_its_verdict_and_its_line(tmp_path: Path) -> None:
+def test_constraints_without_a_name_are_numbered(tmp_path: Path) -> None:
     run = write_run(tmp_path / "a", n_constraints=3)
-    assert words.verdict(read_run(run)).count("Feasible") == 3
     gamma = page.content(read_runs([run])).figures[0]
     assert [series.label for series in gamma.drawing.series] == [f"constraint {k} (wide set)" for k in (1, 2, 3)]
+
+
+def with_families(run: Path, *names: str, size: float = 0.5) -> Path:
+    """Give the constraints of a run names, as [families.NAME] tables do."""
+    said = "".join(f"\n[families.{json.dumps(name)}]\nRotate = {size}\nShearX = [0.1, 0.3]" for name in names)
+    with (run / "config.toml").open("a") as file:
+        file.write(said)
+    return run
+
+
+def change_last(run: Path, **changes: list[Any]) -> None:
+    *rows, last = rows_of(run)
+    write_rows(run, [*rows, last | changes])
+
+
+def test_families_name_their_constraints_everywhere(tmp_path: Path) -> None:
+    names = ("turn", "shift", "light")
+    run = with_families(write_run(tmp_path / "a", n_constraints=3), *names)
+    found = page.content(read_runs([run]))
+    figures = {figure.key: figure for figure in found.figures}
+    assert tuple(series.label for series in figures["gamma"].drawing.series) == names
+    assert figures["prices"].drawing.names == names
+    assert tuple(row[0] for row in dict(found.tables)["constraints"].rows) == names
+    assert "levels-constraint-2" in figures
+    assert figures["levels-constraint-2"].title == "Levels kept, by operation, shift"
+    assert "constraint 1" not in page.html(found)
+
+
+def test_the_verdict_on_several_constraints_names_those_that_are_not_met(tmp_path: Path) -> None:
+    run = with_families(write_run(tmp_path / "a", n_constraints=3), "turn", "shift", "light")
+    said = words.verdict(read_run(run))
+    assert said == "Feasible: all 3 constraints are met; the dearest is turn, γ = 0.12."
+    change_last(run, slack=[-0.1, 0.2, 0.3], constraint_loss=[0.7, 1.0, 1.1], out_of_reach=[False, False, True])
+    assert words.verdict(read_run(run)) == (
+        "Not feasible: 2 of 3 constraints are violated at the end: shift (loss 1.00 > ε 0.80); "
+        "light (loss 1.10 > ε 0.80, which looks out of reach). Their γ is not yet a price."
+    )
+    change_last(run, slack=[-0.1, None, -0.1], gamma=[0.0, 0.5, 0.0])
+    assert "2 of 3 constraints are met; no finite slack is recorded for shift" in words.verdict(read_run(run))
+    assert words.tiles(read_run(run))[1] == ("constraints met", "2 of 3", "in the last epoch")
+
+
+def test_ten_constraints_all_stand_in_the_legend_in_styles_that_differ(tmp_path: Path) -> None:
+    names = [f"family {i}" for i in range(10)]
+    run = with_families(write_run(tmp_path / "a", n_constraints=10), *names)
+    text = svg.draw(page.content(read_runs([run])).figures[0])
+    assert all(f">{name}</text>" in text for name in names)
+    assert len(set(re.findall(r'class="line (s\d d\d)" x1', text))) == 10
+
+
+def test_many_constraints_of_several_runs_have_a_figure_each(tmp_path: Path) -> None:
+    names = [f"family {i}" for i in range(6)]
+    runs = [with_families(write_run(tmp_path / n, n_constraints=6), *names, size=s) for n, s in (("a", 0.5), ("b", 1))]
+    found = page.content(read_runs([*runs, write_run(tmp_path / "c")]))
+    titles = [figure.title for figure in found.figures if figure.key.startswith("gamma")]
+    assert titles == [*(f"γ of {name}" for name in names), "γ of wide set"]
+    assert any("many constraints" in note for note in found.notes)
+    labels = [group.label for group in found.groups]
+    assert len(set(labels)) == 3
+    assert labels[0].startswith("ranges family 0: Rotate 0.5, ")
+
+
+def test_three_constraints_of_several_runs_have_a_dash_each_and_their_columns(tmp_path: Path) -> None:
+    names = ("turn", "shift", "light")
+    runs = [with_families(write_run(tmp_path / str(i), n_constraints=3, seed=i), *names) for i in range(2)]
+    found = page.content(read_runs(runs))
+    assert [series.kind for series in found.figures[0].drawing.series] == [*names, *names]
+    assert dict(found.tables)["experiments"].columns[3:6] == tuple(f"γ, {name}" for name in names)
 
 
 def test_a_whole_run_has_all_its_figures_each_with_a_reading_and_its_numbers(run: Path) -> None:
@@ -324,10 +396,11 @@ def test_a_last_line_cut_by_a_kill_is_left_out_and_named(run: Path) -> None:
     assert "the last line of the record is cut and was left out" in found.notes
 
 
-def test_a_record_damaged_in_the_middle_has_a_page_that_says_where(run: Path) -> None:
+def test_a_record_damaged_in_the_middle_has_a_page_that_says_where_in_it(run: Path) -> None:
     lines = (run / "record.jsonl").read_text().splitlines()
     (run / "record.jsonl").write_text("\n".join([lines[0], "{", *lines[2:]]) + "\n")
-    assert "is damaged in line 2" in html_of(run)
+    assert "record.jsonl is damaged in line 2" in html_of(run)
+    assert str(run) not in html_of(run)
 
 
 def test_nan_and_infinity_break_lines_and_are_named(run: Path) -> None:
@@ -368,7 +441,7 @@ def test_whatever_a_record_and_an_evaluation_say_there_is_a_page(
     folder = write_run(tmp_path / "a", n_levels=3)
     write_rows(folder, [row | change for row, change in zip(rows_of(folder), changes, strict=False)])
     nested = dict.fromkeys(("levels", "classes", "clean", "transformed"), evaluation)
-    lists = {key: [evaluation] for key in ("gallery", "calibration")}
+    lists = {key: [evaluation] for key in ("gallery", "calibration", "hardest")}
     (folder / "evaluation.json").write_text(json.dumps(nested | lists))
     assert html_of(folder).endswith("</html>")
 
@@ -397,6 +470,8 @@ def hostile_page(folder: Path, name: str) -> str:
         "gallery": [{"class": name, "original": "data:image/png;base64,AAAA",
                      "proposals": [{"image": name, "op": name, "loss": 1.0},
                                    {"image": "data:image/png;base64,AAAA", "op": name, "loss": 1.0, "kept": True}]}],
+        "hardest": [{"class": name, "original": "data:image/png;base64,AAAA", "op": name, "seen": name, "loss": 2.0,
+                     "image": "data:image/png;base64,AAAA"}],
     }  # fmt: skip
     (runs[0] / "evaluation.json").write_text(json.dumps(evaluation))
     found = page.content(read_runs(runs))
@@ -408,8 +483,7 @@ def hostile_page(folder: Path, name: str) -> str:
 @pytest.mark.parametrize("name", HOSTILE, ids=ascii)
 def test_a_hostile_name_is_text_wherever_it_stands(tmp_path: Path, plain_page: Tags, name: str) -> None:
     tags = Tags(hostile_page(tmp_path, name))
-    assert [tag for tag, _ in tags.found] == [tag for tag, _ in plain_page.found]
-    assert [set(attributes) for _, attributes in tags.found] == [set(attributes) for _, attributes in plain_page.found]
+    assert tags.nodes() == plain_page.nodes()
     for file in tmp_path.glob("*.csv"):
         for cell in re.findall(r'"((?:[^"]|"")*)"', file.read_text(encoding="utf-8")):
             assert not cell.startswith(("=", "+", "-", "@"))
@@ -453,11 +527,37 @@ def test_figures_and_tables_are_written_as_files_that_others_read(run: Path, tmp
         root = ElementTree.parse(path).getroot()  # noqa: S314 - our own
         assert root.tag == "{http://www.w3.org/2000/svg}svg"
         assert "var(--" not in path.read_text()
-    assert {path.stem for path in figures.glob("*.png")} == (keys if pictures.available() else set())
+    assert {path.stem for path in figures.glob("*.png")} == keys
+    for path in figures.glob("*.png"):
+        with Image.open(path) as picture:  # not one colour
+            assert any(low < high for low, high in picture.convert("RGB").getextrema())
     assert {path.suffix for path in folder.iterdir()} == {".csv", ".md", ".tex"}
     assert (folder / "gamma.csv").read_text().startswith('"epoch","wide set"\n1,0.0')
     assert r"n\_steps & 1 \\" in (folder / "settings.tex").read_text()
     assert "| n\\_steps | 1 |" in (folder / "settings.md").read_text()
+
+
+def test_letters_that_no_font_has_and_typesetting_are_drawn_without_a_complaint(tmp_path: Path) -> None:
+    names = [name for name in HOSTILE[-10:] if "\ud800" not in name]
+    run = write_run(tmp_path / "a")
+    change_last(run, kept=[{name: [1, 2, 3] for name in names}])
+    report_runs([run], tmp_path / "r.html", tmp_path / "figures")
+    assert {path.stem for path in (tmp_path / "figures").glob("*.png")} >= {"operations", "levels", "gamma"}
+
+
+def test_the_page_says_whatever_it_leaves_out(tmp_path: Path) -> None:
+    runs = [write_run(tmp_path / f"run-{i}", epsilon=0.5 + i / 10) for i in range(8)]
+    pixel = "data:image/png;base64,AAAA"
+    evaluation = {"clean": {"accuracy": 0.9}, "gallery": [{"class": "a", "original": pixel, "proposals": []}]}
+    for run in runs:
+        (run / "evaluation.json").write_text(json.dumps(evaluation))
+    text = html_of(*runs)
+    for said in (
+        "experiments without figures of what was kept: 2;", "runs with an evaluation that is not shown: 2;",
+        "pictures of the first 3 evaluated runs are shown; report the other 5 alone",
+        "the 4 best experiments stand at the top; the table has the other 4 too", "8 levels of ε, too many to draw",
+    ):  # fmt: skip
+        assert said in text
 
 
 def test_without_matplotlib_there_is_svg_and_one_line(
@@ -479,16 +579,23 @@ def test_a_page_that_cannot_be_written_is_one_line(run: Path, tmp_path: Path) ->
         report_runs([run], tmp_path / "file" / "r.html")
 
 
-def test_reporting_needs_no_torch(run: Path) -> None:
+def test_everything_is_made_from_the_record_without_torch(run: Path) -> None:
+    for other in [path for path in run.iterdir() if path.name not in ("config.toml", "record.jsonl")]:
+        other.unlink()
     code = (
         "import sys; from pathlib import Path; from invaug.lab.report import report_runs, watch; "
-        f"report_runs([Path({str(run)!r})]); print('torch' in sys.modules, 'matplotlib' in sys.modules)"
+        f"run = Path({str(run)!r}); report_runs([run], None, run / 'figures', run / 'tables'); "
+        "print('torch' in sys.modules)"
     )
     said = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)  # noqa: S603
-    assert said.stdout.split() == ["False", "False"]
+    assert said.stdout.split() == ["False"]
+    assert {path.stem for path in (run / "figures").iterdir()} >= {"gamma", "slack", "operations", "levels"}
 
 
-def test_twenty_runs_of_two_hundred_epochs_are_under_five_megabytes(tmp_path: Path) -> None:
+def test_twenty_runs_of_two_hundred_epochs_are_under_five_megabytes(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(sys.modules[__name__], "OPS", tuple(f"Operation{i}" for i in range(14)))  # as the wide set has
     runs = [
         write_run(tmp_path / f"run-{i}", epochs=200, seed=i % 4, epsilon=0.5 + i // 4 / 10, gamma=0.1 + i / 100)
         for i in range(20)
@@ -507,6 +614,7 @@ def test_a_million_epochs_are_thinned(tmp_path: Path) -> None:
     lines = page.content([long]).figures[0].drawing.series[0].points
     assert len(lines) <= 401
     assert lines[-1][0] == 4999
+    assert page.content([long]).figures[0].reading.endswith("One epoch in 13 is drawn.")
 
 
 def test_words_of_time() -> None:

@@ -20,7 +20,7 @@ import pytest
 from invaug.lab.errors import UserError
 from invaug.lab.report import report_runs
 from invaug.lab.report.watch import Server, watch_runs
-from test_lab_report import HOSTILE, hostile_page, sweep, write_run
+from test_lab_report import HOSTILE, hostile_page, sweep, with_families, write_run
 
 CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
 DRIVER = shutil.which("chromedriver")
@@ -111,6 +111,7 @@ def page_of_many(tmp_path_factory: pytest.TempPathFactory) -> str:
         "calibration": [{"confidence": 0.9, "accuracy": 0.8, "images": 10}],
         "classes": {"a": {"accuracy": 0.5, "images": 3}},
         "gallery": [{"class": "a", "original": image, "proposals": [proposal]}],
+        "hardest": [{"class": "a", "original": image, "clean": 0.1, "seen": "b", **proposal}],
     }
     (runs[1] / "evaluation.json").write_text(json.dumps(evaluation))
     return report_runs(runs, folder / "report.html")[0].as_uri()
@@ -137,8 +138,29 @@ def test_every_figure_is_drawn_without_a_complaint(
     assert browser.complaints() == []
 
 
-def test_nothing_in_a_figure_is_outside_of_it(browser: Browser, page_of_many: str) -> None:
-    browser.open(page_of_many)
+@pytest.fixture(scope="module")
+def page_of_ten(tmp_path_factory: pytest.TempPathFactory) -> str:
+    """The page of a run under ten named constraints."""
+    run = write_run(tmp_path_factory.mktemp("ten") / "a", n_constraints=10)
+    with_families(run, *(f"a family of name {i}" for i in range(10)))
+    return report_runs([run])[0].as_uri()
+
+
+def test_labels_can_be_read_on_a_phone(browser: Browser, page_of_many: str) -> None:
+    browser.open(page_of_many, 390)
+    sizes = browser.run(
+        "return [...document.querySelectorAll('svg.figure text')].map(t => parseFloat(getComputedStyle(t).fontSize) *"
+        "t.closest('svg').getBoundingClientRect().width / t.closest('svg').viewBox.baseVal.width)"
+    )
+    assert min(sizes) >= 11
+
+
+@pytest.mark.parametrize("width", [1280, 390])
+@pytest.mark.parametrize("which", ["page_of_many", "page_of_ten"])
+def test_nothing_in_a_figure_is_outside_of_it(
+    browser: Browser, request: pytest.FixtureRequest, which: str, width: int
+) -> None:
+    browser.open(request.getfixturevalue(which), width)
     outside = browser.run(
         "return [...document.querySelectorAll('svg.figure')].flatMap(s => {const v = s.viewBox.baseVal;"
         "return [...s.querySelectorAll('text,rect,circle,polyline')].filter(e => {const b = e.getBBox();"

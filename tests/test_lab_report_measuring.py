@@ -3,16 +3,24 @@
 from __future__ import annotations
 
 import json
+import os
+import signal
+from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
+from torch.nn.functional import cross_entropy
 
 import lab_runs
+from invaug import sets, worst
 from invaug.lab import datasets, evaluate, methods
-from invaug.lab.report import measuring, page, report_runs
+from invaug.lab.display import Display
+from invaug.lab.report import gallery, measuring, page, report_runs
 from invaug.lab.report.reading import read_run, read_runs
 from invaug.lab.run import load, read_config
+from invaug.lab.signals import Stopped
 
 
 @pytest.fixture(scope="module")
@@ -40,7 +48,7 @@ def test_a_real_run_has_a_page_with_gallery_heat_map_and_calibration(run: Path) 
     _, scores, targets = evaluate.predict_split(predictor.network, predictor.finish, test)
     images = next(iter(evaluate.batches(test, 8, epoch=0, seed=0, shuffle=True, device=torch.device("cpu"))))
     strips = measuring.gallery(
-        predictor.network, predictor.finish, images.images, images.targets, facts.classes, transforms, n_steps=2
+        predictor.network, predictor.finish, images.images, images.targets, facts.classes, [transforms], n_steps=2
     )
     assert [len(strip["proposals"]) for strip in strips] == [3] * 8
     assert all(sum(proposal["kept"] for proposal in strip["proposals"]) == 1 for strip in strips)
@@ -52,16 +60,94 @@ def test_a_real_run_has_a_page_with_gallery_heat_map_and_calibration(run: Path) 
     keys = [figure.key for figure in page.content(read_runs([run])).figures]
     assert keys[-2:] == ["op-by-level", "calibration"]
     text = report_runs([run])[0].read_text(encoding="utf-8")
-    assert text.count("<img ") == 8 * 4
+    assert text.count("<img ") == 8 * 4 + len(found["hardest"]) * 2
     assert str(run.parent) not in text
 
 
 def test_images_that_are_no_picture_have_no_gallery() -> None:
     images = torch.zeros(2, 5, 8, 8, dtype=torch.uint8)
-    assert measuring.gallery(None, None, images, torch.zeros(2), ("a",), None) == []  # type: ignore[arg-type]
+    assert measuring.gallery(None, None, images, torch.zeros(2), ("a",), []) == []  # type: ignore[arg-type]
+    assert measuring.hardest(None, None, images, torch.zeros(2), ("a",), []) == []  # type: ignore[arg-type]
 
 
 def test_the_page_reads_every_number_the_training_loop_records(run: Path) -> None:
     last = read_run(run).last
     assert None not in (last.train_loss, last.test_accuracy, last.seconds, *last.gamma, *last.slack, *last.entropy)
     assert sum(map(sum, last.kept[0].values())) == 128
+
+
+@pytest.fixture(scope="module")
+def shown(run: Path) -> tuple[Any, ...]:
+    """What pictures are made of: a network, its normalisation, 32 images and targets, the classes, one set."""
+    config, facts = read_config(run)
+    predictor, test = load(run), datasets.load(config.data).test
+    first = next(iter(evaluate.batches(test, 32, epoch=0, seed=0, shuffle=True, device=torch.device("cpu"))))
+    sets_ = [methods.transform_set(config)]
+    return predictor.network, predictor.finish, first.images, first.targets, facts.classes, sets_
+
+
+def test_a_run_of_method_worst_keeps_the_highest_loss(shown: tuple[Any, ...]) -> None:
+    for strip in measuring.gallery(*shown, sampler=worst, n_steps=4):
+        losses = [proposal["loss"] for proposal in strip["proposals"]]
+        (kept,) = [proposal["loss"] for proposal in strip["proposals"] if proposal["kept"]]
+        assert kept == max(losses)
+
+
+def test_every_set_has_images_in_the_gallery(shown: tuple[Any, ...]) -> None:
+    families = [sets.wide(3).only(op.name) for op in sets.wide(3).ops]
+    strips = measuring.gallery(*shown[:5], families)
+    assert {proposal["op"] for strip in strips for proposal in strip["proposals"]} == {f.ops[0].name for f in families}
+
+
+def test_the_hardest_draws_are_those_with_the_highest_loss_of_all(shown: tuple[Any, ...]) -> None:
+    rows = measuring.hardest(*shown)
+    rises = [row["loss"] - row["clean"] for row in rows]
+    assert rises == sorted(rises, reverse=True)
+    assert len({row["op"] for row in rows}) == len(rows) == measuring.N_HARDEST
+    network, finish, images, targets, _, (transforms,) = shown
+    generator = torch.Generator().manual_seed(0)
+    draw = transforms.draw(len(images) * measuring.N_DRAWS, generator=generator)
+    repeated = images.repeat(measuring.N_DRAWS, 1, 1, 1)
+    with torch.no_grad():
+        scores = network(finish.plain(transforms.apply(repeated, draw))), network(finish.plain(repeated))
+    labels = targets.repeat(measuring.N_DRAWS)
+    after, before = (cross_entropy(score, labels, reduction="none") for score in scores)
+    assert rises[0] == pytest.approx(float((after - before).max()), rel=1e-4)
+
+
+def test_a_set_of_one_operation_fills_the_row_with_its_worst_draws(shown: tuple[Any, ...]) -> None:
+    rows = measuring.hardest(*shown[:5], [sets.rotations(3.0)])
+    assert len(rows) == measuring.N_HARDEST
+    assert all(row["image"].startswith("data:image/png;base64,") for row in rows)
+
+
+@pytest.mark.parametrize(
+    ("method", "said"),
+    [("worst", "highest loss"), ("uniform", "always kept"), ("none", "would keep"), ("constrained", "min(1, ")],
+)
+def test_the_page_says_by_which_rule_was_kept(run: Path, method: str, said: str) -> None:
+    found = replace(read_run(run), settings={"method": method})
+    pixel = "data:image/png;base64,AAAA"
+    strip = {"class": "a", "original": pixel, "proposals": [{"image": pixel, "op": "Rotate", "loss": 1.0}], "chain": 9}
+    ((_, reading, _),) = gallery.sections(replace(found, evaluation={"gallery": [strip]}))
+    assert said in reading
+    assert reading.endswith("Shown are chains of 1 proposals; the run's own have 9.")
+
+
+def test_a_run_that_is_stopped_leaves_the_page_of_what_it_did(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(Display, "epoch", lambda *_: os.kill(os.getpid(), signal.SIGTERM))
+    with pytest.raises(Stopped, match="go on with"):
+        lab_runs.train(lab_runs.write_digits(tmp_path, 128, 64), tmp_path / "run", epochs=9, model="mlp")
+    assert "1 of 9 epochs are recorded" in (tmp_path / "run" / "report.html").read_text(encoding="utf-8")
+
+
+def test_a_page_that_fails_changes_nothing_about_how_a_run_ends(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def broken(*_: object) -> None:
+        raise ZeroDivisionError("a bug")
+
+    monkeypatch.setattr("invaug.lab.train.report_runs", broken)
+    (row,) = lab_runs.train(lab_runs.write_digits(tmp_path, 128, 64), tmp_path / "run", epochs=1, model="mlp")
+    assert row["epochs"] == 1
+    assert "the report could not be written: a bug; try invaug report" in capsys.readouterr().err

@@ -194,6 +194,54 @@ def evaluate(
 
 
 @app.command()
+def certify(
+    run: RunPath,
+    images: Annotated[int | None, typer.Option(help="held-out images to check [512, or all]")] = None,
+    data: Annotated[str | None, typer.Option(help="another dataset than the run's")] = None,
+    data_dir: Annotated[Path | None, typer.Option(help="where datasets lie [env: INVAUG_DATA]")] = None,
+    confidence: Annotated[float, typer.Option(help="probability that an interval holds")] = 0.95,
+    device: Annotated[str, typer.Option(help="cpu, cuda, mps")] = "cpu",
+    trust_model: Trust = False,
+    as_json: Json = False,
+) -> None:
+    """Bound how invariant a model is: every transformation of its set on held-out images; goes on after a stop.
+
+    Example: invaug certify runs/a --images 1000
+    """
+    from invaug.lab.certify import certify_run
+
+    certify_run(run, images, data, data_dir, confidence, device, as_json, trust_model=trust_model)
+
+
+@app.command()
+def insights(
+    data: Annotated[str, typer.Argument(help="a dataset, a folder, an .npz; known+r180 and the like plant a symmetry")],
+    data_dir: Annotated[Path | None, typer.Option(help="where datasets lie [env: INVAUG_DATA]")] = None,
+    out: Annotated[Path | None, typer.Option(parser=_folder, metavar="PATH", help=OUT_HELP)] = None,
+    families: Annotated[Path | None, typer.Option(help="TOML with [families.NAME] tables of your own")] = None,
+    only: Annotated[list[str] | None, typer.Option(help="ask about this family alone; may be repeated")] = None,
+    seeds: Annotated[int, typer.Option(min=1, max=20, help="trainings for the interval of a price")] = 3,
+    rounds: Annotated[int, typer.Option(min=0, max=6, help="trainings that search how far a family is cheap")] = 3,
+    images: Annotated[int, typer.Option(min=20, help="training images to use at most")] = 5000,
+    epochs: Annotated[int, typer.Option(min=1, help="passes over them in each training")] = 10,
+    model: Annotated[str, typer.Option(help="the network to train [a small one]")] = "auto",
+    epsilon: Annotated[float | None, typer.Option(help="loss allowed under a family [0.35 log(classes)]")] = None,
+    image_size: Annotated[int | None, typer.Option(min=8, help="side to resize images to [at most 64]")] = None,
+    as_json: Json = False,
+) -> None:
+    """Say which symmetries the labels have and what each costs, and suggest a set to train with; goes on after a stop.
+
+    Example: invaug insights photos/ --out runs/photos-insights
+    """
+    from invaug.lab.insights import Asked, run_insights
+
+    asked = Asked(
+        data, data_dir, families, tuple(only or ()), seeds, rounds, images, epochs, model, epsilon, image_size
+    )
+    run_insights(asked, out, as_json)
+
+
+@app.command()
 def export(
     run: RunPath,
     to: Annotated[str, typer.Option(help="safetensors, torchscript, onnx or state-dict")] = "safetensors",

@@ -25,17 +25,21 @@ from invaug.lab.config import Config
 from invaug.lab.display import Screen
 from invaug.lab.errors import RunError, UserError, nearest
 from invaug.lab.families import Ranges, explicit, is_graded, scaled, usable, usual
-from invaug.lab.insights_words import CHEAP, Finding, Prices, lines, toml
+from invaug.lab.insights_words import Finding, Prices, lines, toml
+from invaug.lab.report import report_runs
+from invaug.lab.report.insights import CHEAP
+from invaug.lab.report.reading import INSIGHTS
 from invaug.lab.run import check_usable
 from invaug.lab.signals import Stopped
 
-PRICE_SCALE = 5.0
+PRICE_SCALE = 0.5
 """gamma after a training in which a constraint was violated by 1 from start to end: the step size is this over the
-number of steps, so that prices of long and short trainings can be compared."""
+number of steps, so that prices of long and short trainings can be compared. Small, so that a symmetry the labels do
+not have, whose gamma only grows, stays below the weight of the images as they are and spoils nothing for the others."""
 LARGEST_SIDE = 64  # of the images of the small network
 HELD_OUT = 0.2
 LOOKS = 2.0  # transformed images per clean one, shared by all families
-PLAN, RESULT, SUGGESTED = "plan.json", "insights.json", "suggested.toml"
+PLAN, SUGGESTED = "plan.json", "suggested.toml"
 
 
 @dataclass(frozen=True)
@@ -85,7 +89,7 @@ def insights(asked: Asked, out: Path | None, console: Screen, *, quiet: bool = F
             prices = search(plan, trainer)
         except Stopped as error:
             raise Stopped(error.signum, f"stopped and saved; go on with: {command(asked, folder)}") from None
-    atomic.write_text(folder / RESULT, json.dumps(prices.as_json()))
+    atomic.write_text(folder / INSIGHTS, json.dumps(prices.as_json()))
     return prices, folder
 
 
@@ -95,13 +99,15 @@ def run_insights(asked: Asked, out: Path | None, as_json: bool) -> None:
     prices, folder = insights(asked, out, console, quiet=as_json)
     if prices.suggested:
         atomic.write_text(folder / SUGGESTED, toml(prices))
+    (page,) = report_runs([folder])
     if as_json:
-        print(json.dumps({**prices.as_json(), "folder": str(folder)}))
+        print(json.dumps({**prices.as_json(), "folder": str(folder), "report": str(page)}))
         return
     for line in lines(prices):
         console.print(line, highlight=False, soft_wrap=True)
     if prices.suggested:
-        console.print(f"config: {folder / SUGGESTED} (invaug train {asked.data} --config …)", soft_wrap=True)
+        console.print(f"config: {folder / SUGGESTED}, for invaug train --config", soft_wrap=True, highlight=False)
+    console.print(f"report: {page}", soft_wrap=True, highlight=False)
 
 
 def held_out(asked: Asked, seed: int) -> datasets.Dataset:

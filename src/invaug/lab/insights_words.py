@@ -9,12 +9,9 @@ from typing import Any
 
 from invaug.lab import config as configs
 from invaug.lab.families import Ranges, in_words, is_graded, scaled
+from invaug.lab.report.insights import CHEAP, FREE
 from invaug.lab.report.intervals import Estimate, estimate
 
-FREE = 0.1
-"""gamma up to which a symmetry costs nothing worth naming: its constraint was violated by 0.02 on average."""
-CHEAP = 1.0
-"""gamma up to which it is cheap: violated by 0.2 on average, in nats of loss above epsilon."""
 DEPENDS = 0.1  # share of held-out images lost under a family that says labels depend on it
 
 

@@ -5,13 +5,14 @@ from __future__ import annotations
 from collections.abc import Sequence
 from pathlib import Path
 
-from invaug.lab import atomic
+from invaug.lab import atomic, record
 from invaug.lab.errors import UserError
 from invaug.lab.outlets import say
-from invaug.lab.report import page, pictures, style, svg, tables
-from invaug.lab.report.reading import read_runs
+from invaug.lab.report import insights, page, pictures, style, svg, tables
+from invaug.lab.report.reading import CERTIFICATE, EVALUATION, read_runs
 
 NAME = "report.html"
+RUN_FILES = ("config.toml", record.NAME, EVALUATION, CERTIFICATE)
 
 __all__ = ["NAME", "report_runs", "write_figures", "write_tables"]
 
@@ -22,8 +23,9 @@ def report_runs(
     """Write the page of some runs, and its figures and tables as files if asked; return where everything is."""
     if not runs:
         raise UserError("no run to report: name the folder of at least one, for example runs/a")
-    found = page.content(read_runs(runs))
+    found = insights.over(page.content(read_runs(runs)), runs)
     target = output or (runs[0] / NAME if len(runs) == 1 else Path(NAME))
+    _check_page(target)
     _folder(target.parent, "-o")
     atomic.write_text(target, page.html(found))
     written = [target]
@@ -35,7 +37,7 @@ def report_runs(
 
 
 def write_figures(found: page.Content, folder: Path) -> Path:
-    """Write every figure as an SVG of its own, and as PNG where matplotlib is installed; return the folder."""
+    """Write every figure as an SVG of its own and as PNG, one line instead of these without matplotlib."""
     _folder(folder, "--figures")
     for figure in found.figures:
         atomic.write_text(folder / f"{figure.key}.svg", svg.draw(figure, style.picture_style()))
@@ -53,6 +55,14 @@ def write_tables(found: page.Content, folder: Path) -> Path:
     for key, table in named:
         tables.write(table, folder, key)
     return folder
+
+
+def _check_page(target: Path) -> None:
+    """Refuse a page that would be a folder, or take the place of what a run is made of."""
+    if target.is_dir():
+        raise UserError(f"{target} is a folder: name a file for the page, for example {target / NAME}")
+    if target.name in RUN_FILES:
+        raise UserError(f"{target} is where a run keeps its own file: choose another -o")
 
 
 def _folder(folder: Path, flag: str) -> None:

@@ -4,23 +4,32 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
+from invaug.lab.report.constraints import at, constraint_name, names_of
 from invaug.lab.report.figures import Bars, Figure, Point, Scatter
-from invaug.lab.report.groups import Group, baseline_of, first_of, seconds_per_epoch, test_accuracy, total_seconds
+from invaug.lab.report.groups import (
+    Group,
+    baseline_of,
+    mean_of,
+    seconds_per_epoch,
+    test_accuracy,
+    total_of,
+    total_seconds,
+)  # fmt: skip
 from invaug.lab.report.intervals import Estimate, estimate
 from invaug.lab.report.reading import Run
 from invaug.lab.report.tables import Cell, Table
 from invaug.lab.report.words import is_constrained, paired
 
 Value = Callable[[Run], float | None]
+COLOURED: dict[str, Value] = {"gamma": total_of("gamma"), "entropy": mean_of("entropy")}
+"""What colours the ablations: constraints that share ε have the sum of their γ as its price."""
 
 
 def experiments(groups: Sequence[Group]) -> Table:
     """Return a row for each experiment: mean and 95 % interval over its seeds."""
     columns: tuple[tuple[str, Value, str, float], ...] = (
         ("test accuracy (%)", test_accuracy, ".2f", 100.0),
-        ("γ", first_of("gamma"), ".3g", 1.0),
-        ("loss on transformed", first_of("constraint_loss"), ".3f", 1.0),
-        ("entropy (nats)", first_of("entropy"), ".3f", 1.0),
+        *_of_constraints(groups),
         ("s per epoch", seconds_per_epoch, ".3g", 1.0),
     )
     rows: tuple[tuple[Cell, ...], ...] = tuple(
@@ -33,6 +42,30 @@ def experiments(groups: Sequence[Group]) -> Table:
     )
     return Table("Experiments: mean ± 95 % interval over seeds (Student)",
                  ("experiment", "runs", *(name for name, *_ in columns)), rows)  # fmt: skip
+
+
+def _of_constraints(groups: Sequence[Group]) -> list[tuple[str, Value, str, float]]:
+    """Return the columns of the constraints; of several, γ and the loss of each by its name."""
+    runs = [run for group in groups for run in group.runs if run.epochs]
+    if all(run.n_constraints <= 1 for run in runs):
+        return [
+            ("γ", mean_of("gamma"), ".3g", 1.0),
+            ("loss on transformed", mean_of("constraint_loss"), ".3f", 1.0),
+            ("entropy (nats)", mean_of("entropy"), ".3f", 1.0),
+        ]
+    names = dict.fromkeys(name for run in runs for name in names_of(run))
+    kinds = (("gamma", "γ", ".3g"), ("constraint_loss", "loss", ".3f"))
+    return [(f"{said}, {name}", _named(key, name), form, 1.0) for key, said, form in kinds for name in names]
+
+
+def _named(key: str, name: str) -> Value:
+    """Return what reads the number of the constraint of this name, whatever its place in the run."""
+
+    def read(run: Run) -> float | None:
+        found = [at(run.last, key, k) for k in range(run.n_constraints) if constraint_name(run, k) == name]
+        return found[0] if found else None
+
+    return read
 
 
 def _text(found: Estimate | None, form: str, factor: float) -> str:
@@ -124,15 +157,19 @@ def _families(groups: Sequence[Group], key: str) -> list[Group]:
         if any(map(is_constrained, group.runs)) and _setting(group, key) is not None:
             families.setdefault(_others(group, key), []).append(group)
     largest = max(families.values(), key=len, default=[])
-    return sorted(largest, key=lambda group: _setting(group, key) or 0.0) if len(largest) > 1 else []
+    varied = len({_setting(group, key) for group in largest}) > 1
+    return sorted(largest, key=lambda group: _setting(group, key) or 0.0) if varied else []
 
 
 def _others(group: Group, key: str) -> tuple[str, ...]:
     """Return what must be the same: the settings but this one; uniform sampling is a chain of no steps."""
-    same = ("method", "epsilon", "n_steps", "n_views", "dual_lr", "set", "model", "epochs", "fraction", "per_class")
+    same = (
+        "method", "epsilon", "n_steps", "n_views", "dual_lr", "set", "model", "epochs", "fraction", "per_class",
+        "ranges", "share",
+    )  # fmt: skip
     method = "constrained" if group.method == "uniform" else group.method
     return tuple(method if name == "method" else str(_setting(group, name) if name in ("epsilon", "n_steps")
-                 else group.runs[0].text(name)) for name in same if name != key)  # fmt: skip
+                 else group.runs[0].settings.get(name)) for name in same if name != key)  # fmt: skip
 
 
 def _ablation(groups: Sequence[Group], key: str, title: str, x_label: str, colour: tuple[str, str]) -> Figure | None:
@@ -141,7 +178,7 @@ def _ablation(groups: Sequence[Group], key: str, title: str, x_label: str, colou
         return None
     points, rows = [], []
     for group, error in found:
-        x, value = _setting(group, key) or 0.0, group.estimate(first_of(colour[0]))
+        x, value = _setting(group, key) or 0.0, group.estimate(COLOURED[colour[0]])
         shade = value.mean if value else None
         label = f"{group.label}: error {error.text('.2f', 100)} %" + (
             f", {colour[1]} {shade:.3g}" if shade is not None else ""
@@ -159,7 +196,9 @@ def _ablation(groups: Sequence[Group], key: str, title: str, x_label: str, colou
 
 
 def _epsilons(groups: Sequence[Group]) -> Figure | None:
-    return _ablation(groups, "epsilon", "Error against ε, γ as colour", "ε", ("gamma", "γ"))
+    several = any(run.n_constraints > 1 for group in groups for run in group.runs)
+    price = "sum of γ" if several else "γ"
+    return _ablation(groups, "epsilon", f"Error against ε, {price} as colour", "ε", ("gamma", price))
 
 
 def _steps(groups: Sequence[Group]) -> Figure | None:

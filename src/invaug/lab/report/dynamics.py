@@ -4,14 +4,15 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
+from invaug.lab.report.constraints import at, names_of
 from invaug.lab.report.figures import Figure, Lines, Rule, Series, table_of, thinned
 from invaug.lab.report.groups import Group
-from invaug.lab.report.reading import Epoch, Run
-from invaug.lab.report.words import at, constraint_name
+from invaug.lab.report.reading import Run
+from invaug.lab.report.svg import N_COLOURS, N_DASHES
 
-Reading = Callable[[Sequence[Run]], str]
+MOST_RULES = 4  # lines that are no data
 
 
 @dataclass(frozen=True)
@@ -39,7 +40,31 @@ class Cast:
 
 def figures(cast: Cast) -> list[Figure]:
     """Return every figure over epochs that the runs have numbers for."""
-    return [figure for figure in (make(cast) for make in MAKERS) if figure is not None]
+    made = _by_constraint(cast) if is_crowded(cast.runs) else [make(cast) for make in MAKERS]
+    return [figure for figure in made if figure is not None]
+
+
+def is_crowded(runs: Sequence[Run]) -> bool:
+    """Whether several runs have more constraints than there are dashes to tell them apart."""
+    return len(runs) > 1 and any(run.n_constraints > N_DASHES for run in runs)
+
+
+def _by_constraint(cast: Cast) -> list[Figure | None]:
+    """Return gamma and slack of every constraint in a figure of its own, a line a run."""
+    names = dict.fromkeys(name for run in cast.runs for name in names_of(run))
+    met = (Rule(0.0, "met below"),)
+    kinds: tuple[tuple[str, str, str, tuple[Rule, ...]], ...] = (
+        ("gamma", "γ", "γ of {}", ()),
+        ("slack", "slack", "Slack of {}", met),
+    )
+    found: list[Figure | None] = []
+    for key, said, title, rules in kinds:
+        everything = _of_constraints(cast, key)
+        for i, name in enumerate(names, 1):
+            lines = [replace(line, kind="", dash=0) for line in everything if line.kind == name]
+            reading = _ends_of(_courses(lines), said)
+            found.append(_figure(cast, f"{key}-{i}", title.format(name), said, lines, reading, rules))
+    return [*found, _accuracy(cast), _loss(cast)]
 
 
 def _figure(
@@ -47,35 +72,28 @@ def _figure(
     rules: Sequence[Rule] = (), percent: bool = False,
 ) -> Figure | None:  # fmt: skip
     """Return the figure, None if it would be empty."""
-    there = tuple(line for line in series if any(y is not None for _, y in line.points))
+    there, stride = thinned([line for line in series if any(y is not None for _, y in line.points)])
     if not there:
         return None
+    reading += f" One epoch in {stride} is drawn." if stride > 1 else ""
     drawing = Lines(y_label, there, tuple(dict.fromkeys(rules)), percent)
     return Figure(key, title, drawing, reading, table_of(drawing, title))
 
 
-def _of_constraints(cast: Cast, key: str) -> list[Series]:
+def _of_constraints(cast: Cast, key: str, worth: Callable[[Run, int], bool] = lambda *_: True) -> list[Series]:
     """Return a line for each constraint of each run; one run alone gives each of its constraints a colour."""
-    alone = len(cast.runs) == 1
+    alone, several = len(cast.runs) == 1, any(run.n_constraints > 1 for run in cast.runs)
     lines = []
     for i, run in enumerate(cast.runs):
-        for k in range(run.n_constraints):
-            name = constraint_name(run, k)
-            label = name if alone else f"{run.name}: {name}" if run.n_constraints > 1 else run.name
-            points = thinned([(epoch.number, at(epoch, key, k)) for epoch in run.epochs])
-            colour, dash = (k, 0) if alone else (cast.colours[i], k)
-            group = name if alone else cast.names[i]
-            lines.append(
-                Series(
-                    label,
-                    points,
-                    colour,
-                    dash,
-                    group,
-                    f"constraint {k + 1}" if not alone and run.n_constraints > 1 else "",
-                    i,
-                )
-            )
+        for k, name in enumerate(names_of(run)):
+            if not worth(run, k):
+                continue
+            points = tuple((epoch.number, at(epoch, key, k)) for epoch in run.epochs)
+            if alone:  # past the last colour they begin again, dashed
+                lines.append(Series(name, points, k, k // N_COLOURS, name, "", i))
+            else:
+                label, kind = (f"{run.name}: {name}", name) if several else (run.name, "")
+                lines.append(Series(label, points, cast.colours[i], k, cast.names[i], kind, i))
     return lines
 
 
@@ -85,7 +103,7 @@ def _of_splits(cast: Cast, quantity: str) -> list[Series]:
     lines = []
     for i, run in enumerate(cast.runs):
         for dash, split in enumerate(("test", "train", "val")):
-            points = thinned([(epoch.number, getattr(epoch, f"{split}_{quantity}")) for epoch in run.epochs])
+            points = tuple((epoch.number, getattr(epoch, f"{split}_{quantity}")) for epoch in run.epochs)
             label = split if alone else f"{run.name}: {split}"
             lines.append(Series(label, points, cast.colours[i], dash, "" if alone else cast.names[i], split, i))
     return lines
@@ -98,10 +116,11 @@ def _gamma(cast: Cast) -> Figure | None:
 
 def _constraint_loss(cast: Cast) -> Figure | None:
     levels = sorted({round(level, 6) for run in cast.runs for level in _epsilons(run)})
-    rules = [Rule(level, f"ε = {level:g}") for level in levels[:4]]
+    rules = [Rule(level, f"ε = {level:g}") for level in (levels if len(levels) <= MOST_RULES else [])]
+    unruled = "" if rules or not levels else f" {len(levels)} levels of ε, too many to draw: see the slack."
     title = "Loss on transformed images"
     return _figure(cast, "constraint-loss", title, "loss", _of_constraints(cast, "constraint_loss"),
-                   _ends(cast, "constraint_loss", "the loss on kept transformations"), rules)  # fmt: skip
+                   _ends(cast, "constraint_loss", "the loss on kept transformations") + unruled, rules)  # fmt: skip
 
 
 def _epsilons(run: Run) -> list[float]:
@@ -152,34 +171,44 @@ def _range(found: Sequence[float], said: Callable[[float], str]) -> str:
 
 
 def _entropy(cast: Cast) -> Figure | None:
-    counts = {len(kept) for run in cast.runs if run.epochs for kept in run.last.kept if len(kept) > 1}
-    rules = [Rule(math.log(n), f"{n} operations alike") for n in sorted(counts)[:1]]
+    counts = {_choices(run, k) for run in cast.runs if run.epochs for k in range(run.n_constraints)} - {0, 1}
     if not counts:  # one operation alone has no choice to speak of
         return None
-    return _figure(cast, "entropy", "Entropy of the kept operations", "nats", _of_constraints(cast, "entropy"),
-                   _ends(cast, "entropy", "entropy") + " Lower means fewer operations are kept more often.",
-                   rules)  # fmt: skip
+    rules = [Rule(math.log(n), f"{n} operations alike") for n in sorted(counts)[:MOST_RULES]]
+    lines = _of_constraints(cast, "entropy", lambda run, k: _choices(run, k) > 1)
+    reading = f"{_ends_of(_courses(lines), 'entropy')} Lower means fewer operations are kept more often."
+    return _figure(cast, "entropy", "Entropy of the kept operations", "nats", lines, reading, rules)
+
+
+def _choices(run: Run, k: int) -> int:
+    """Return among how many operations the k-th constraint chooses."""
+    return len(run.last.kept[k]) if run.epochs and k < len(run.last.kept) else 0
 
 
 def _acceptance(cast: Cast) -> Figure | None:
     return _figure(cast, "acceptance", "Acceptance rate of the chain", "accepted",
-                   _of_constraints(cast, "acceptance"), _ends(cast, "acceptance", "the share of accepted proposals"),
+                   _of_constraints(cast, "acceptance"),
+                   _ends(cast, "acceptance", "the share of accepted proposals", ".1%"),
                    percent=True)  # fmt: skip
 
 
-def _ends(cast: Cast, key: str, name: str) -> str:
+def _ends(cast: Cast, key: str, name: str, form: str = ".3g") -> str:
     """Return from where to where the lines went."""
-    pairs = [
-        pair for run in cast.runs for k in range(run.n_constraints) if (pair := _first_and_last(run.epochs, key, k))
-    ]
+    values = [[at(epoch, key, k) for epoch in run.epochs] for run in cast.runs for k in range(run.n_constraints)]
+    return _ends_of(list(map(_course_of, values)), name, form)
+
+
+def _ends_of(courses: Sequence[tuple[float, float] | None], name: str, form: str = ".3g") -> str:
+    pairs = [course for course in courses if course is not None]
     if not pairs:
         return ""
     if len(pairs) == 1:
         ((first, last),) = pairs
-        return f"From {first:.3g} in the first epoch to {last:.3g} in the last: {name} {_course(first, last)}."
+        return f"From {first:{form}} in the first epoch to {last:{form}} in the last: {name} {_course(first, last)}."
     ends = [last for _, last in pairs]
     fell = sum(last < first for first, last in pairs)
-    return f"At the end {name} is between {min(ends):.3g} and {max(ends):.3g}; it fell in {fell} of {len(pairs)} lines."
+    span = f"between {min(ends):{form}} and {max(ends):{form}}"
+    return f"At the end {name} is {span}; it fell in {fell} of {len(pairs)} lines."
 
 
 def _course(first: float, last: float) -> str:
@@ -188,9 +217,14 @@ def _course(first: float, last: float) -> str:
     return "rose" if last > first else "fell"
 
 
-def _first_and_last(epochs: Sequence[Epoch], key: str, k: int) -> tuple[float, float] | None:
-    values = [value for epoch in epochs if (value := at(epoch, key, k)) is not None]
-    return (values[0], values[-1]) if values else None
+def _courses(lines: Sequence[Series]) -> list[tuple[float, float] | None]:
+    return [_course_of([y for _, y in line.points]) for line in lines]
+
+
+def _course_of(values: Sequence[float | None]) -> tuple[float, float] | None:
+    """Return the first and the last number there is."""
+    known = [value for value in values if value is not None]
+    return (known[0], known[-1]) if known else None
 
 
 MAKERS = (_gamma, _constraint_loss, _accuracy, _loss, _slack, _entropy, _acceptance)

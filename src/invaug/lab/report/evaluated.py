@@ -1,10 +1,8 @@
-"""What evaluation.json adds: accuracy by operation and level, calibration, worst classes, a gallery of draws."""
+"""What evaluation.json adds: accuracy by operation and level, calibration, worst classes."""
 
 from __future__ import annotations
 
-import re
 from collections.abc import Mapping, Sequence
-from html import escape
 from typing import Any
 
 from invaug.lab.report.figures import Figure, Heat, Point, Scatter
@@ -12,8 +10,6 @@ from invaug.lab.report.reading import Run, number, short, whole
 from invaug.lab.report.tables import Table
 
 N_CLASSES = 10  # classes shown, the worst first
-N_ROWS, N_IMAGES = 8, 6  # of the gallery
-PICTURE = re.compile(r"data:image/png;base64,[A-Za-z0-9+/]{1,200000}={0,2}")
 LAWS = {"uniform": "uniform draws", "lambda_c": "λ_c", "worst": "the worst draw"}
 
 
@@ -33,8 +29,8 @@ def tables(run: Run) -> list[Table]:
 def _by_level(found: Mapping[str, Any]) -> dict[str, dict[int, float]]:
     """Return the accuracy of every operation at every level, both signs of a level averaged."""
     result: dict[str, dict[int, float]] = {}
-    for name, rows in _table(found.get("levels")).items():
-        pairs = [(whole(row.get("level")), number(row.get("accuracy"))) for row in _rows(rows)]
+    for name, rows in table_in(found.get("levels")).items():
+        pairs = [(whole(row.get("level")), number(row.get("accuracy"))) for row in rows_in(rows)]
         known = [(level, value) for level, value in pairs if value is not None and level < 1000]
         levels = dict.fromkeys(level for level, _ in known)
         means = {level: [value for at, value in known if at == level] for level in levels}
@@ -74,7 +70,7 @@ def _every_level(levels: Mapping[int, float], highest: int) -> tuple[float | Non
 
 def _calibration(found: Mapping[str, Any], ending: str, where: str) -> Figure | None:
     bins = [(number(row.get("confidence")), number(row.get("accuracy")), whole(row.get("images")))
-            for row in _rows(found.get("calibration"))]  # fmt: skip
+            for row in rows_in(found.get("calibration"))]  # fmt: skip
     known = [(c, a, n) for c, a, n in bins if c is not None and a is not None and n]
     if not known:
         return None
@@ -91,8 +87,8 @@ def _calibration(found: Mapping[str, Any], ending: str, where: str) -> Figure | 
 
 
 def _laws(found: Mapping[str, Any]) -> Table | None:
-    clean, changed = _table(found.get("clean")), _table(found.get("transformed"))
-    rows = {"clean images": clean, **{name: _table(changed.get(key)) for key, name in LAWS.items()}}
+    clean, changed = table_in(found.get("clean")), table_in(found.get("transformed"))
+    rows = {"clean images": clean, **{name: table_in(changed.get(key)) for key, name in LAWS.items()}}
     known = tuple((name, number(row.get("accuracy")), number(row.get("loss"))) for name, row in rows.items() if row)
     return Table("Test images, clean and under the set", ("under", "accuracy", "loss"), known) if known else None
 
@@ -107,48 +103,17 @@ def _hardest(found: Mapping[str, Any]) -> Table | None:
 
 def _classes(found: Mapping[str, Any]) -> Table | None:
     rows = [(short(name, 40), number(row.get("accuracy")), whole(row.get("images")))
-            for name, row in _table(found.get("classes")).items() if isinstance(row, dict)]  # fmt: skip
+            for name, row in table_in(found.get("classes")).items() if isinstance(row, dict)]  # fmt: skip
     known = sorted((row for row in rows if row[1] is not None), key=lambda row: row[1] or 0.0)[:N_CLASSES]
     more = f" ({len(known)} of {len(rows)})" if len(rows) > len(known) else ""
     return Table(f"Classes, worst first{more}", ("class", "accuracy", "images"), tuple(known)) if known else None
 
 
-def gallery(run: Run) -> str:
-    """Return real images as HTML: the original, the proposals with their losses, the one kept marked."""
-    rows = [_strip(row) for row in _rows((run.evaluation or {}).get("gallery"))[:N_ROWS]]
-    return f'<div class="gallery">{"".join(rows)}</div>' if any(rows) else ""
-
-
-def _strip(row: Mapping[str, Any]) -> str:
-    original = _picture(row.get("original"), f"original, class {short(row.get('class', '?'), 40)}", "")
-    proposals = [
-        _picture(entry.get("image"), _proposal(entry), "kept" if entry.get("kept") is True else "")
-        for entry in _rows(row.get("proposals"))[:N_IMAGES]
-    ]
-    return f'<div class="strip">{original}{"".join(proposals)}</div>' if original else ""
-
-
-def _proposal(entry: Mapping[str, Any]) -> str:
-    loss, size = number(entry.get("loss")), number(entry.get("magnitude"))
-    parts = [
-        short(entry.get("op", "?"), 30),
-        "" if size is None else f"{size:.3g}",
-        "" if loss is None else f"loss {loss:.2f}",
-    ]
-    return " ".join(filter(None, [*parts, "kept" if entry.get("kept") is True else ""]))
-
-
-def _picture(source: Any, text: str, kind: str) -> str:
-    """Return one image with its caption; anything but a PNG inside the file itself is left out."""
-    if not isinstance(source, str) or not PICTURE.fullmatch(source):
-        return ""
-    said = escape(text)
-    return f'<figure class="picture {kind}"><img src="{source}" alt="{said}"><figcaption>{said}</figcaption></figure>'
-
-
-def _table(value: Any) -> Mapping[str, Any]:
+def table_in(value: Any) -> Mapping[str, Any]:
+    """Return a table, an empty one for anything else."""
     return value if isinstance(value, dict) else {}
 
 
-def _rows(value: Any) -> Sequence[Mapping[str, Any]]:
+def rows_in(value: Any) -> Sequence[Mapping[str, Any]]:
+    """Return the tables in a list, none for anything else."""
     return [row for row in value if isinstance(row, dict)] if isinstance(value, list) else []

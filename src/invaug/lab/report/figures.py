@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from invaug.lab.report.tables import Table
 
-MOST_POINTS = 400  # of a line: more than a screen shows
+MOST_POINTS, FEWEST_POINTS = 400, 50  # of a line: more than a screen shows, and enough for its shape
+MOST_IN_ALL = 8000  # points of a figure, so that a page of twenty runs stays under five megabytes
+
+Points = tuple[tuple[float, float | None], ...]
 
 
 @dataclass(frozen=True)
@@ -15,7 +18,7 @@ class Series:
     """A line: its colour says which group, its dash which kind; `run` lets the reader switch it off."""
 
     label: str
-    points: tuple[tuple[float, float | None], ...]
+    points: Points
     colour: int = 0
     dash: int = 0
     group: str = ""
@@ -112,10 +115,16 @@ class Figure:
     table: Table
 
 
-def thinned(points: Sequence[tuple[float, float | None]]) -> tuple[tuple[float, float | None], ...]:
-    """Return at most MOST_POINTS of the points, evenly, the last among them."""
-    stride = -(-len(points) // MOST_POINTS)
-    return tuple(points) if stride <= 1 else (*points[: len(points) - 1 : stride], points[-1])
+def thinned(lines: Sequence[Series]) -> tuple[tuple[Series, ...], int]:
+    """Return the lines with one point in so many, the last among them, and how many that is."""
+    most = max(min(MOST_POINTS, MOST_IN_ALL // max(len(lines), 1)), FEWEST_POINTS)
+    longest = max((len(line.points) for line in lines), default=0)
+    stride = max(-(-longest // most), 1)
+    return tuple(replace(line, points=_every(line.points, stride)) for line in lines), stride
+
+
+def _every(points: Points, stride: int) -> Points:
+    return points if stride == 1 else (*points[: len(points) - 1 : stride], points[-1])
 
 
 def table_of(lines: Lines, title: str) -> Table:

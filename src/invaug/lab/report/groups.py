@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
+from invaug.lab.outlets import plain
 from invaug.lab.report.intervals import Estimate, estimate
 from invaug.lab.report.reading import Run, short
 
@@ -14,7 +15,10 @@ NOT_THE_METHOD = {
 }  # fmt: skip
 """Settings that two runs of the same experiment may differ in."""
 FIRST = ("method", "set", "epsilon", "n_steps")  # what a label begins with
-ONLY_CONSTRAINED = {"epsilon", "n_steps", "n_views", "dual_lr", "gamma_init", "scoring", "joint"}
+ONLY_CONSTRAINED = {
+    "epsilon", "n_steps", "n_views", "dual_lr", "gamma_init", "scoring", "joint", "families", "ranges",
+    "share",
+}  # fmt: skip
 UNCONSTRAINED = {"none", "trivial", "randaugment", "autoaugment", "deepaa"}
 PLAINEST = ("trivial", "none", "uniform")
 """Which method others are compared with, if it is there: the paper's own baseline first."""
@@ -47,14 +51,18 @@ def grouped(runs: Sequence[Run]) -> list[Group]:
     for i, run in enumerate(runs):
         members.setdefault((run.dataset, *(_said(run, key) for key in keys)), []).append(i)
     several = len({run.dataset for run in runs}) > 1
+    labels = _distinct([_label(values[0] if several else "", keys, values[1:]) for values in members])
     return [
-        Group(
-            _label(values[0] if several else "", keys, values[1:]),
-            tuple(runs[i] for i in places),
-            tuple(places),
-            colour,
-        )
-        for colour, (values, places) in enumerate(members.items())
+        Group(label, tuple(runs[i] for i in places), tuple(places), colour)
+        for colour, (label, places) in enumerate(zip(labels, members.values(), strict=True))
+    ]
+
+
+def _distinct(labels: Sequence[str]) -> list[str]:
+    """Return the labels, numbered where what differs was cut off."""
+    return [
+        f"{label} ({labels[: i + 1].count(label)})" if labels.count(label) > 1 else label
+        for i, label in enumerate(labels)
     ]
 
 
@@ -72,11 +80,15 @@ def _said(run: Run, key: str) -> str:
     if (key in ONLY_CONSTRAINED and method in UNCONSTRAINED) or (key == "n_steps" and method == "uniform"):
         return ""
     value = run.settings.get(key)
-    return "" if value is None else short(f"{value:g}" if isinstance(value, float) else value, 40)
+    return "" if value is None else f"{value:g}" if isinstance(value, float) else plain(str(value))
 
 
 def _label(dataset: str, keys: Sequence[str], values: Sequence[str]) -> str:
-    parts = [value if key == "method" else f"{key} {value}" for key, value in zip(keys, values, strict=True) if value]
+    pairs = [(key, value) for key, value in zip(keys, values, strict=True) if value]
+    names = dict(pairs)
+    # families that differ in name need no ranges to tell them apart
+    said = [(key, short(value, 40)) for key, value in pairs if key != "ranges" or "families" not in names]
+    parts = [value if key == "method" else f"{key} {value}" for key, value in said]
     return short(", ".join(filter(None, [dataset, *parts])) or "all runs")
 
 
@@ -107,11 +119,21 @@ def total_seconds(run: Run) -> float | None:
     return sum(times) if times else None
 
 
-def first_of(key: str) -> Callable[[Run], float | None]:
-    """Return what reads the first constraint's number in the last epoch."""
+def total_of(key: str) -> Callable[[Run], float | None]:
+    """Return what reads the sum of all constraints' numbers in the last epoch."""
 
     def read(run: Run) -> float | None:
         values = getattr(run.last, key)
-        return values[0] if values else None
+        return sum(values) if values and None not in values else None
+
+    return read
+
+
+def mean_of(key: str) -> Callable[[Run], float | None]:
+    """Return what reads the mean of all constraints' numbers in the last epoch."""
+
+    def read(run: Run) -> float | None:
+        total = total_of(key)(run)
+        return None if total is None else total / len(getattr(run.last, key))
 
     return read

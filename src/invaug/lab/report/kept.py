@@ -4,35 +4,55 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from invaug.lab.report.constraints import names_of
 from invaug.lab.report.figures import Bars, Figure, Histograms, Rule
 from invaug.lab.report.groups import Group
 from invaug.lab.report.reading import Counts
 from invaug.lab.report.tables import Table
 
 MOST_GROUPS = 6  # experiments that get these two figures each: a page is read, not searched
+MOST_PAIRS = 16  # of experiment and constraint
 Totals = dict[str, tuple[int, ...]]
 
 
 def figures(groups: Sequence[Group]) -> list[Figure]:
     """Return the figures of every constrained experiment, counts summed over its seeds."""
     found = []
-    drawn = [group for group in groups if any(epoch.kept for run in group.runs for epoch in run.epochs)][:MOST_GROUPS]
+    drawn = _drawn(groups)
     for i, group in enumerate(drawn, 1):
         where = f": {group.label}" if len(groups) > 1 else ""
         ending = f"-{i}" if len(drawn) > 1 else ""
-        n_constraints = max(run.n_constraints for run in group.runs)
-        for k in range(n_constraints):
-            which = f", constraint {k + 1}" if n_constraints > 1 else ""
-            key = ending + (f"-constraint-{k + 1}" if n_constraints > 1 else "")
+        names = _names(group)
+        for k, name in enumerate(names):
+            which = f", {name}" if len(names) > 1 else ""
+            key = ending + (f"-constraint-{k + 1}" if len(names) > 1 else "")
             first, last = _totals(group, k, 0), _totals(group, k, -1)
             found += [_operations(first, last, key, which + where), _levels(last, key, which + where)]
     return [figure for figure in found if figure is not None]
 
 
+def _keeping(groups: Sequence[Group]) -> list[Group]:
+    return [group for group in groups if any(epoch.kept for run in group.runs for epoch in run.epochs)]
+
+
+def _names(group: Group) -> list[str]:
+    """Return the constraints of an experiment, as its run with most of them calls them."""
+    return names_of(max((run for run in group.runs if run.epochs), key=lambda run: run.n_constraints))
+
+
+def _drawn(groups: Sequence[Group]) -> list[Group]:
+    """Return the experiments that get figures: the first few, fewer if each has many constraints."""
+    found: list[Group] = []
+    for group in _keeping(groups)[:MOST_GROUPS]:
+        if found and sum(len(_names(one)) for one in [*found, group]) > MOST_PAIRS:
+            break
+        found.append(group)
+    return found
+
+
 def left_out(groups: Sequence[Group]) -> int:
     """Return how many experiments have no figure of their own here."""
-    there = [group for group in groups if any(epoch.kept for run in group.runs for epoch in run.epochs)]
-    return max(len(there) - MOST_GROUPS, 0)
+    return len(_keeping(groups)) - len(_drawn(groups))
 
 
 def _totals(group: Group, k: int, place: int) -> Totals:

@@ -7,18 +7,30 @@ from dataclasses import dataclass
 from html import escape
 
 import invaug
-from invaug.lab.report import compare, dynamics, evaluated, kept, style, svg, svg_maps, words
+from invaug.lab.report import (
+    certified,
+    compare,
+    constraints,
+    dynamics,
+    evaluated,
+    gallery,
+    kept,
+    style,
+    svg,
+    svg_maps,
+    words,
+)
 from invaug.lab.report.dynamics import Cast
 from invaug.lab.report.figures import Figure, Lines
-from invaug.lab.report.groups import Group, first_of, grouped, test_accuracy
+from invaug.lab.report.groups import Group, grouped, test_accuracy
 from invaug.lab.report.reading import Run
 from invaug.lab.report.tables import Cell, Table, shown, to_html
 
 DRAWN = svg_maps.ACROSS  # importing it is what teaches svg the drawings of that module
 SETTINGS = (
-    "preset", "method", "model", "set", "epsilon", "n_steps", "n_views", "n_levels", "dual_lr", "gamma_init", "scoring",
-    "epochs", "batch_size", "optimizer", "lr", "weight_decay", "schedule", "fraction", "per_class",
-    "val_fraction", "seed", "precision",
+    "preset", "method", "model", "set", "families", "ranges", "share", "epsilon", "n_steps", "n_views", "n_levels",
+    "dual_lr", "gamma_init", "scoring", "epochs", "batch_size", "optimizer", "lr", "weight_decay", "schedule",
+    "fraction", "per_class", "val_fraction", "seed", "precision",
 )  # fmt: skip
 """Settings a reader wants; those that name places on a disk are not among them."""
 
@@ -26,7 +38,8 @@ SETTINGS = (
 ABOUT = (
     "Made from the record alone. γ is the price of a constraint: the rate at which the clean loss would fall if ε rose."
 )
-PRICE = ("gamma", "constraint-loss")  # figures of the first screen
+PRICE = ("gamma", "constraint-loss", "prices")  # figures of the first screen
+MOST_EVALUATED, MOST_GALLERIES = 6, 3  # runs whose evaluation, and whose pictures, are shown
 
 
 @dataclass(frozen=True)
@@ -39,6 +52,8 @@ class Content:
     notes: tuple[str, ...]
     sections: tuple[tuple[str, tuple[Figure, ...]], ...]
     tables: tuple[tuple[str, Table], ...]
+    tiles: tuple[tuple[str, str, str], ...] = ()
+    """Headline numbers: name, value, what stands behind it; those of the runs where none are given."""
 
     @property
     def runs(self) -> tuple[Run, ...]:
@@ -56,15 +71,18 @@ def content(runs: Sequence[Run]) -> Content:
     groups = grouped(runs)
     trained = [group for group in groups if any(run.epochs for run in group.runs)]
     over_time = dynamics.figures(Cast.of(groups)) if trained else []
-    evaluated_runs = [run for run in runs if run.evaluation][: kept.MOST_GROUPS]
+    if len(runs) == 1 and trained and (prices := constraints.prices(runs[0])):
+        over_time.append(prices)
+    evaluated_runs = [run for run in runs if run.evaluation][:MOST_EVALUATED]
     endings = [f"-{i}" if len(runs) > 1 else "" for i in range(1, len(evaluated_runs) + 1)]
     measured = [f for run, end in zip(evaluated_runs, endings, strict=True) for f in evaluated.figures(run, end)]
     sections = {
-        "The price of invariance": [figure for figure in over_time if figure.key in PRICE],
+        "The price of invariance": [figure for figure in over_time if figure.key.startswith(PRICE)],
         "Experiments compared": compare.figures(trained),
-        "Over the epochs": [figure for figure in over_time if figure.key not in PRICE],
+        "Over the epochs": [figure for figure in over_time if not figure.key.startswith(PRICE)],
         "What the chain kept": kept.figures(trained),
         "What the model can and cannot do": measured,
+        "How invariant the model is, with confidence": certified.figures_of(runs),
     }
     return Content(
         groups=tuple(groups),
@@ -83,7 +101,15 @@ def _notes(runs: Sequence[Run], trained: Sequence[Group]) -> Iterable[str]:
     if len(datasets) > 1:
         yield f"runs of different datasets ({', '.join(datasets[:5])}): no figure compares their errors"
     if hidden := kept.left_out(trained):
-        yield f"{hidden} more experiments have no figures of what was kept; report them alone to see them"
+        yield f"experiments without figures of what was kept: {hidden}; report them alone to see these"
+    if (hidden := sum(run.evaluation is not None for run in runs) - MOST_EVALUATED) > 0:
+        yield f"runs with an evaluation that is not shown: {hidden}; report them alone to see it"
+    if (hidden := len([run for run in runs if gallery.sections(run)]) - MOST_GALLERIES) > 0:
+        yield f"pictures of the first {MOST_GALLERIES} evaluated runs are shown; report the other {hidden} alone"
+    if (hidden := len(trained) - words.MOST_TILES) > 0 and len(runs) > 1:
+        yield f"the {words.MOST_TILES} best experiments stand at the top; the table has the other {hidden} too"
+    if dynamics.is_crowded(runs):
+        yield "runs of many constraints together: losses, entropy and acceptance by constraint are on a run's own page"
 
 
 def _tables(
@@ -91,6 +117,8 @@ def _tables(
 ) -> Iterable[tuple[str, Table]]:
     if len(runs) > 1:
         yield "runs", _runs(runs)
+    elif runs[0].n_constraints > 1:
+        yield "constraints", constraints.table(runs[0])
     if len(groups) > 1 or any(len(group.runs) > 1 for group in groups):
         yield "experiments", compare.experiments(groups)
     same_data = len({run.dataset for run in runs}) == 1
@@ -100,13 +128,16 @@ def _tables(
         for i, table in enumerate(evaluated.tables(run), 1):
             name = f"{run.name}: {table.title}" if ending else table.title
             yield f"evaluation{ending}-{i}", Table(name, table.columns, table.rows)
+    yield from certified.tables_of(runs)
     yield "settings", _settings(runs)
 
 
 def _runs(runs: Sequence[Run]) -> Table:
     rows = []
     for run in runs:
-        ends: list[Cell] = [test_accuracy(run), first_of("gamma")(run)] if run.epochs else [None, None]
+        gammas = [gamma for gamma in run.last.gamma if gamma is not None] if run.epochs else []
+        said: Cell = gammas[0] if len(gammas) == 1 else ", ".join(f"{gamma:.3g}" for gamma in gammas) or None
+        ends: list[Cell] = [test_accuracy(run) if run.epochs else None, said]
         rows.append((run.name, run.text("method"), run.text("preset"), run.text("seed"), len(run.epochs), *ends,
                      words.verdict(run)))  # fmt: skip
     columns = ("run", "method", "preset", "seed", "epochs", "test accuracy", "γ", "verdict")
@@ -146,7 +177,7 @@ def _head(title: str, live: bool) -> str:
 
 def _header(found: Content) -> str:
     notes = "".join(f'<p class="note">{escape(note)}</p>' for note in found.notes)
-    tiles = words.tiles(found.runs[0]) if len(found.runs) == 1 else words.tiles_of(found.groups)
+    tiles = found.tiles or (words.tiles(found.runs[0]) if len(found.runs) == 1 else words.tiles_of(found.groups))
     numbers = "".join(
         f"<div><dt>{escape(name)}</dt><dd>{escape(value)}</dd><dd>{escape(behind)}</dd></div>"
         for name, value, behind in tiles
@@ -172,19 +203,18 @@ def _switches(found: Content) -> str:
 def _sections(found: Content) -> Iterable[str]:
     yield '<div id="figures"></div>'
     for name, figures in found.sections:
-        cards = "".join(_card(figure, wide=len(figures) == 1) for figure in figures)
+        cards = "".join(map(_card, figures))
         yield f'<section><h2>{escape(name)}</h2><div class="cards">{cards}</div></section>'
-    galleries = [(run, strips) for run in found.runs if (strips := evaluated.gallery(run))][:3]
-    for run, strips in galleries:
-        name = f"Images, what was proposed and what was kept{f': {run.name}' if len(found.runs) > 1 else ''}"
-        yield f"<section><h2>{escape(name)}</h2>{strips}</section>"
+    for run in [run for run in found.runs if gallery.sections(run)][:MOST_GALLERIES]:
+        where = f": {run.name}" if len(found.runs) > 1 else ""
+        for title, reading, strips in gallery.sections(run):
+            yield f'<section><h2>{escape(title + where)}</h2><p class="reading">{escape(reading)}</p>{strips}</section>'
 
 
-def _card(figure: Figure, wide: bool) -> str:
-    kind = "card wide" if wide else "card"
+def _card(figure: Figure) -> str:
     numbers = f'<div class="scroll" tabindex="0">{_numbers(figure)}</div>'
     return (
-        f'<figure class="{kind}" id="{figure.key}"><h3>{escape(figure.title)}</h3>{svg.draw(figure)}'
+        f'<figure class="card" id="{figure.key}"><h3>{escape(figure.title)}</h3>{svg.draw(figure)}'
         f'<figcaption class="reading">{escape(figure.reading)}</figcaption><p class="readout" aria-live="polite"></p>'
         f"<details><summary>the numbers</summary>{numbers}</details></figure>"
     )

@@ -1,8 +1,9 @@
-"""Figures as PNG for papers and slides, drawn by matplotlib from the same data; only where it is installed."""
+"""Figures as PNG for papers and slides, drawn by matplotlib from the same data; the page itself needs none of it."""
 
 from __future__ import annotations
 
 import io
+import warnings
 from collections.abc import Callable
 from functools import singledispatch
 from importlib.util import find_spec
@@ -10,10 +11,11 @@ from typing import Any
 
 from invaug.lab.report.figures import Bars, Figure, Heat, Histograms, Lines, Scatter
 from invaug.lab.report.style import LIGHT
+from invaug.lab.report.svg import MOST_NAMED
 
 DASHES = ("-", "--", ":", "-.")
 INCHES, DPI = (6.4, 4.0), 200
-MISSING = "PNG left out: matplotlib is not installed (pip install matplotlib); every figure is there as SVG"
+MISSING = "PNG left out: matplotlib is not installed (pip install 'invaug[lab]'); every figure is there as SVG"
 
 
 def available() -> bool:
@@ -34,7 +36,9 @@ def png(figure: Figure) -> bytes:
     canvas.suptitle(_literal(figure.title), fontsize=11)
     _draw(drawing, canvas)
     file = io.BytesIO()
-    canvas.savefig(file, format="png")
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # a letter no font here has is drawn as a box
+        canvas.savefig(file, format="png")
     return file.getvalue()
 
 
@@ -57,8 +61,10 @@ def _lines(drawing: Lines, canvas: Any) -> None:
     named: set[str] = set()
     for series in drawing.series:
         name = ", ".join(filter(None, [series.group, series.kind])) or series.label
-        label = "" if name in named or len(named) > 9 else _literal(name)
+        label = "" if name in named or len(named) >= MOST_NAMED else _literal(name)
         named.add(name)
+        if len(named) == MOST_NAMED + 1 and not label:
+            label = "and more"
         x, y = zip(*((x, float("nan") if y is None else y) for x, y in series.points), strict=True)
         marker = "o" if len(x) == 1 else ""
         axes.plot(x, y, DASHES[series.dash % 4], color=_hue(series.colour), label=label or None, marker=marker)
@@ -127,8 +133,10 @@ def _heat(drawing: Heat, canvas: Any) -> None:
 def _finish(axes: Any, x_label: str, y_label: str, legend: bool, percent: Any) -> None:
     axes.set_xlabel(_literal(x_label))
     axes.set_ylabel(_literal(y_label))
-    if legend:
-        axes.legend(fontsize=7)
+    if legend:  # below the axes, where no line can be
+        handles, labels = axes.get_legend_handles_labels()
+        columns = max(min(len(labels), int(90 / (max(map(len, labels)) + 8))), 1)
+        axes.figure.legend(handles, labels, fontsize=7, loc="outside lower center", ncols=columns, frameon=False)
     if percent is not None:
         said: Callable[[float, int], str] = lambda value, _: f"{100 * value:g} %"  # noqa: E731
         percent.set_major_formatter(said)

@@ -15,8 +15,9 @@ from invaug.lab import record
 from invaug.lab.errors import UserError
 from invaug.lab.outlets import plain
 
-EVALUATION = "evaluation.json"
-MAX_BYTES = {"config.toml": 16 << 20, EVALUATION: 32 << 20}
+EVALUATION, CERTIFICATE, INSIGHTS = "evaluation.json", "certificate.json", "insights.json"
+MAX_BYTES = {"config.toml": 16 << 20, EVALUATION: 32 << 20, CERTIFICATE: 32 << 20, INSIGHTS: 1 << 20}
+COMMANDS = {EVALUATION: "evaluate", CERTIFICATE: "certify", INSIGHTS: "insights"}  # what writes a file
 MAX_TEXT = 80  # characters of a name that a page shows
 MAX_CONSTRAINTS, MAX_OPS, MAX_LEVELS = 16, 64, 200  # more than any run has, and no more than a page can hold
 LARGEST = 1e30  # a number beyond it has diverged, and no axis holds it
@@ -26,7 +27,10 @@ Counts = Mapping[str, tuple[int, ...]]
 
 @dataclass(frozen=True)
 class Epoch:
-    """One line of the record: numbers are finite or None, whatever the file said."""
+    """One line of the record: numbers are finite or None, whatever the file said.
+
+    `kept`, by far most of a record, is read for the first and the last epoch alone: no figure shows another.
+    """
 
     number: int
     train_loss: float | None = None
@@ -59,6 +63,8 @@ class Run:
     epochs: tuple[Epoch, ...] = ()
     evaluation: Mapping[str, Any] | None = None
     notes: tuple[str, ...] = ()
+    families: tuple[str, ...] = ()
+    certificate: Mapping[str, Any] | None = None
 
     @property
     def last(self) -> Epoch:
@@ -93,19 +99,42 @@ def read_run(folder: Path) -> Run:
     found = content.get("dataset")
     data: dict[str, Any] = found if isinstance(found, dict) else {}
     epochs, record_notes = _epochs(folder)
-    evaluation, evaluation_notes = _evaluation(folder)
+    evaluation, evaluation_notes = document(folder, EVALUATION)
+    certificate, certificate_notes = document(folder, CERTIFICATE)
     classes, images, versions = data.get("classes"), data.get("images"), content.get("versions")
     return Run(
         name=short(folder.resolve().name),
-        settings={key: value for key, value in content.items() if not isinstance(value, dict)},
+        settings=_settings(content),
         dataset=_base_name(data.get("name") or content.get("data") or "unknown data"),
         n_classes=len(classes) if isinstance(classes, list) else 0,
         images={key: whole(value) for key, value in images.items()} if isinstance(images, dict) else {},
         versions={short(k, 30): short(v, 30) for k, v in versions.items()} if isinstance(versions, dict) else {},
         epochs=epochs,
         evaluation=evaluation,
-        notes=(*record_notes, *evaluation_notes, *_shortcomings(content, epochs)),
+        notes=(*record_notes, *evaluation_notes, *certificate_notes, *_shortcomings(content, epochs)),
+        families=tuple(short(name, 30) for name in _families(content)),
+        certificate=certificate,
     )
+
+
+def _settings(content: Mapping[str, Any]) -> dict[str, Any]:
+    """Return what is one value; the families as text, for two runs may differ in these or their ranges alone."""
+    found = {key: value for key, value in content.items() if not isinstance(value, dict)}
+    if families := _families(content):
+        found["families"] = f"{len(families)}: {' + '.join(families)}"
+        found["ranges"] = "; ".join(f"{name}: {_one_line(family)}" for name, family in families.items())
+    return found
+
+
+def _families(content: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the tables [families.NAME], one a constraint, in their order."""
+    found = content.get("families")
+    return dict(islice(found.items(), MAX_CONSTRAINTS)) if isinstance(found, dict) else {}
+
+
+def _one_line(family: Any) -> str:
+    entries = list(islice(family.items(), MAX_OPS)) if isinstance(family, dict) else []
+    return ", ".join(f"{operation} {size}" for operation, size in entries) or str(family)
 
 
 def _expanded(path: Path) -> list[Path]:
@@ -137,7 +166,7 @@ def _epochs(folder: Path) -> tuple[tuple[Epoch, ...], list[str]]:
     try:
         rows = record.read(folder)
     except UserError as error:
-        return (), [short(error, 300)]
+        return (), [short(str(error).replace(str(folder / record.NAME), record.NAME), 300)]
     if not (folder / record.NAME).exists():
         return (), ["this folder has no record.jsonl yet: training has not finished its first epoch"]
     if not rows:
@@ -149,17 +178,19 @@ def _epochs(folder: Path) -> tuple[tuple[Epoch, ...], list[str]]:
     )
     # a run that was resumed by hand may repeat epochs: the later line counts
     unique = {row["epoch"]: row for row in rows if abs(row["epoch"]) < 1e9}
-    return tuple(_epoch(unique[key]) for key in sorted(unique)), notes
+    order = sorted(unique)
+    ends = order[:1] + order[-1:]
+    return tuple(_epoch(unique[key], with_kept=key in ends) for key in order), notes
 
 
-def _epoch(row: Mapping[str, Any]) -> Epoch:
+def _epoch(row: Mapping[str, Any], with_kept: bool) -> Epoch:
     single = ("train_loss", "train_accuracy", "val_loss", "val_accuracy", "test_loss", "test_accuracy", "seconds")
     several = ("slack", "constraint_loss", "gamma", "acceptance", "entropy")
     return Epoch(
         number=int(row["epoch"]),
         **{key: number(row.get(key)) for key in single},  # type: ignore[arg-type]
         **{key: numbers(row.get(key)) for key in several},  # type: ignore[arg-type]
-        kept=tuple(_counts(entry) for entry in _listed(row.get("kept"))),
+        kept=tuple(_counts(entry) for entry in _listed(row.get("kept"))) if with_kept else (),
         out_of_reach=tuple(flag is True for flag in _listed(row.get("out_of_reach"))),
         skipped=whole(row.get("skipped_batches")),
     )
@@ -189,17 +220,17 @@ def _shortcomings(content: Mapping[str, Any], epochs: Sequence[Epoch]) -> list[s
     return [text for text, holds in said.items() if holds]
 
 
-def _evaluation(folder: Path) -> tuple[dict[str, Any] | None, list[str]]:
-    """Return what `invaug evaluate` left beside the record, if it did."""
-    path = folder / EVALUATION
+def document(folder: Path, name: str) -> tuple[dict[str, Any] | None, list[str]]:
+    """Return what `invaug evaluate`, `certify` or `insights` left in a folder, if it did."""
+    path = folder / name
     if not path.exists() and not path.is_symlink():
         return None, []
     try:
-        _check_regular(folder, EVALUATION, f"{EVALUATION} cannot be read")
+        _check_regular(folder, name, f"{name} cannot be read")
         found = json.loads(path.read_bytes())
     except (ValueError, OSError, RecursionError):
-        return None, [f"{EVALUATION} is damaged and was left out: run invaug evaluate again"]
-    return (found, []) if isinstance(found, dict) else (None, [f"{EVALUATION} holds no evaluation and was left out"])
+        return None, [f"{name} is damaged and was left out: run invaug {COMMANDS[name]} again"]
+    return (found, []) if isinstance(found, dict) else (None, [f"{name} holds no {path.stem} and was left out"])
 
 
 def _distinct(folders: Sequence[Path]) -> list[str]:

@@ -6,7 +6,7 @@ import math
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-STEPS = (1.0, 2.0, 2.5, 5.0, 10.0)
+STEPS = (1.0, 2.0, 2.5, 5.0, 10.0, 20.0)
 RAMP = ((68, 1, 84), (59, 82, 139), (33, 145, 140), (94, 201, 98), (253, 231, 37))
 """Five stops of the colour map viridis, which also reads in grey and by colour-blind eyes."""
 
@@ -47,11 +47,12 @@ def scale(
 
 def ticks(low: float, high: float, most: int = 6) -> list[float]:
     """Return at most so many round numbers between two."""
-    raw = (high - low) / max(most - 1, 1)
-    power = 10.0 ** math.floor(math.log10(raw))
-    step = next(power * step for step in STEPS if power * step >= raw * (1 - 1e-9))
-    first = math.ceil(low / step - 1e-9)
-    return [round(i * step, 12) for i in range(first, math.floor(high / step + 1e-9) + 1)]
+    power = 10.0 ** math.floor(math.log10((high - low) / most))
+    for step in (power * step for step in STEPS):
+        first, last = math.ceil(low / step - 1e-9), math.floor(high / step + 1e-9)
+        if last - first < most:
+            break
+    return [round(i * step, 12) for i in range(first, last + 1)]
 
 
 def whole_ticks(low: float, high: float, most: int = 6) -> list[float]:

@@ -16,9 +16,11 @@ from invaug.lab.report.scales import Scale, scale, tick_text, ticks, whole_ticks
 
 WIDTH, HEIGHT = 480, 280
 LEFT, RIGHT, BOTTOM = 68, 12, 40
-LETTER = 6.6  # pixels, the width of a letter at the size of labels
+LETTER = 8.2  # pixels, the width of a letter at the size labels have on a phone
+ROW = 20  # height of a line of the legend
+LABEL_WIDTH = 200.0  # most of a bar's name on one line
 N_COLOURS, N_DASHES = 8, 4
-MOST_NAMED = 9  # entries of a legend
+MOST_NAMED = 16  # entries of a legend
 
 
 def draw(figure: Figure, style: str = "") -> str:
@@ -44,12 +46,14 @@ def _lines(drawing: Lines) -> tuple[str, float, str]:
     points = [point for series in drawing.series for point in series.points if point[1] is not None]
     x = scale((p[0] for p in points), LEFT, WIDTH - RIGHT, pad=0.02)
     y = scale([*(p[1] for p in points if p[1] is not None), *_near(drawing)], height - BOTTOM, top + 10)
+    rules = [rule for rule in drawing.rules if y.low <= rule.at <= y.high]
     parts = [
         key,
         y_axis(y, drawing.y_label, top, height, drawing.percent),
         x_axis(x, drawing.x_label, height, whole_ticks(x.low, x.high)),
-        *(_rule(y, rule.at, rule.label) for rule in drawing.rules if y.low <= rule.at <= y.high),
+        *(_rule(y(rule.at)) for rule in rules),
         *(_line(series, x, y) for series in drawing.series),
+        *(label(WIDTH - RIGHT - 2, y(rule.at) - 4, rule.label, "end note") for rule in rules),
         f'<line class="cursor off" y1="{top + 10:g}" y2="{height - BOTTOM:g}"/>',
     ]
     span = f' data-x="{x.low:.6g},{x.high:.6g},{x.start:g},{x.stop:g}" tabindex="0"'
@@ -86,9 +90,9 @@ def _of_run(run: int | None) -> str:
 def _entries(series: Iterable[Series]) -> list[tuple[str, str]]:
     """Return what the legend says: a colour a group, a dash a kind, where there is more than one."""
     lines = list(series)
-    groups = dict.fromkeys((s.group, s.colour % N_COLOURS) for s in lines)
+    groups = dict.fromkeys((s.group, s.colour % N_COLOURS, 0 if s.kind else s.dash % N_DASHES) for s in lines)
     kinds = dict.fromkeys((s.kind, s.dash % N_DASHES) for s in lines)
-    coloured = [(name, f"s{i} d0") for name, i in groups if name] if len(groups) > 1 else []
+    coloured = [(name, f"s{i} d{dash}") for name, i, dash in groups if name] if len(groups) > 1 else []
     plain = "ink" if len(groups) > 1 else f"s{lines[0].colour % N_COLOURS}" if lines else "ink"
     dashed = [(name, f"{plain} d{i}") for name, i in kinds if name] if len(kinds) > 1 else []
     return [*coloured, *dashed]
@@ -104,10 +108,10 @@ def legend(entries: list[tuple[str, str]], kind: str = "line") -> tuple[str, flo
         text = name if len(name) <= 40 else f"{name[:39]}…"
         width = 30 + LETTER * len(text) + 12
         if left + width > WIDTH and left > 4:
-            left, top = 4.0, top + 18
+            left, top = 4.0, top + ROW
         parts.append(_sample(kind, style, left, top) + label(left + 26, top + 14, text))
         left += width
-    return "".join(parts), (top + 20 if parts else 0.0)
+    return "".join(parts), (top + ROW + 2 if parts else 0.0)
 
 
 def _sample(kind: str, style: str, left: float, top: float) -> str:
@@ -144,10 +148,8 @@ def x_axis(x: Scale, name: str, height: float, at: Iterable[float], percent: boo
     return "".join([line, *numbers, label((x.start + x.stop) / 2, height - 6, name, "middle")])
 
 
-def _rule(y: Scale, at: float, text: str) -> str:
-    place = y(at)
-    line = f'<line class="rule" x1="{LEFT}" x2="{WIDTH - RIGHT}" y1="{place:.1f}" y2="{place:.1f}"/>'
-    return line + label(WIDTH - RIGHT - 2, place - 4, text, "end note")
+def _rule(place: float) -> str:
+    return f'<line class="rule" x1="{LEFT}" x2="{WIDTH - RIGHT}" y1="{place:.1f}" y2="{place:.1f}"/>'
 
 
 @content.register
@@ -155,17 +157,19 @@ def _bars(drawing: Bars) -> tuple[str, float, str]:
     columns = drawing.columns
     key, top = legend([(name, f"f{i}") for i, (name, _) in enumerate(columns)] if len(columns) > 1 else [], "bar")
     thick = 16.0 if len(columns) == 1 else 9.0
-    step = thick * len(columns) + 8
+    left = min(LABEL_WIDTH, 14 + LETTER * max((len(name) for name in drawing.names), default=0))
+    names = [_in_two(name, left - 10) for name in drawing.names]
+    step = max(thick * len(columns) + 8, 17.0 * max(map(len, names), default=1) + 4)
     height = top + 10 + step * len(drawing.names) + BOTTOM
-    left = min(250.0, 14 + LETTER * max((len(name) for name in drawing.names), default=0))
     values = [value for _, column in columns for value in column if value is not None]
     ends = [end for whisker in drawing.whiskers if whisker for end in whisker]
     x = scale([*values, *ends, *([drawing.rule.at] if drawing.rule else [])], left, WIDTH - RIGHT - 8, zero=True)
     parts = [key, _upright_grid(x, top, height), x_axis(x, drawing.x_label, height, ticks(x.low, x.high, 6),
                                                          drawing.percent)]  # fmt: skip
     for row, name in enumerate(drawing.names):
-        y = top + 10 + row * step
-        parts.append(label(left - 6, y + thick * len(columns) / 2 + 4, _fitting(name, left - 10), "end"))
+        y = top + 10 + row * step + (step - thick * len(columns)) / 2
+        middle = y + thick * len(columns) / 2 + 12.5 - 8.5 * len(names[row])
+        parts += [label(left - 6, middle + 17 * i, line, "end") for i, line in enumerate(names[row])]
         for i, (column, numbers) in enumerate(columns):
             fill = drawing.colours[row] % N_COLOURS if drawing.colours else i
             parts.append(_bar(x, numbers[row], y + i * thick, thick - 1, fill, f"{name}, {column}", drawing.percent))
@@ -199,6 +203,15 @@ def whisker(low: float, high: float, y: float) -> str:
     """Return a lying interval."""
     ends = "".join(f"M{at:.1f} {y - 4:.1f}v8" for at in (low, high))
     return f'<path class="whisker" d="M{low:.1f} {y:.1f}H{high:.1f}{ends}"/>'
+
+
+def _in_two(name: str, width: float) -> list[str]:
+    """Return a name on one line, or on two where it is too long for one."""
+    most = max(int(width / LETTER), 4)
+    if len(name) <= most:
+        return [name]
+    cut = max(name.rfind(" ", 0, most + 1), 0) or most
+    return [name[:cut], _fitting(name[cut:].strip(), width)]
 
 
 def _fitting(name: str, width: float) -> str:

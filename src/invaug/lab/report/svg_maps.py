@@ -11,7 +11,7 @@ from invaug.lab.report.svg import BOTTOM, HEIGHT, LEFT, LETTER, RIGHT, WIDTH, la
 
 ACROSS = 3  # small histograms side by side
 PANEL_WIDTH, PANEL_HEIGHT = 150, 70
-CELL = 17.0  # height of a cell of a heat map
+CELL = 18.0  # height of a cell of a heat map
 STOPS = 24  # steps of a colour bar
 
 
@@ -111,14 +111,14 @@ def _colour_bar(values: list[float], name: str) -> tuple[str, float]:
 
 @svg.content.register
 def _heat(drawing: Heat) -> tuple[str, float, str]:
-    left = min(150.0, 14 + LETTER * max((len(name) for name in drawing.names), default=0))
+    left = min(160.0, 14 + LETTER * max((len(name) for name in drawing.names), default=0))
     bar, top = _colour_bar([0.0, 1.0], drawing.value_label)
     height = top + 8 + CELL * len(drawing.names) + BOTTOM
     wide = (WIDTH - RIGHT - left) / max(len(drawing.columns), 1)
     parts = [bar]
     for row, (name, cells) in enumerate(zip(drawing.names, drawing.cells, strict=True)):
         y = top + 8 + row * CELL
-        parts.append(label(left - 6, y + 13, name if len(name) < 21 else f"{name[:19]}…", "end"))
+        parts.append(label(left - 6, y + 14, name if len(name) < 19 else f"{name[:17]}…", "end"))
         parts += [
             _cell(left + i * wide, y, wide, value, f"{name}, {drawing.x_label} {drawing.columns[i]}")
             for i, value in enumerate(cells)

@@ -37,14 +37,14 @@ def shown(cell: Cell) -> str:
 
 def to_html(table: Table) -> str:
     """Return an HTML table; every text in it is escaped."""
-    head = "".join(f'<th scope="col">{escape(name)}</th>' for name in table.columns)
-    body = "".join(f"<tr>{''.join(map(_html_cell, row))}</tr>" for row in table.rows)
+    numeric = [not any(isinstance(row[i], str) for row in table.rows) for i in range(len(table.columns))]
+    kinds = [' class="n"' if is_numeric else "" for is_numeric in numeric]
+    heads = zip(kinds, table.columns, strict=True)
+    head = "".join(f'<th scope="col"{kind}>{escape(name)}</th>' for kind, name in heads)
+    rows = (zip(kinds, row, strict=True) for row in table.rows)
+    body = "".join(f"<tr>{''.join(f'<td{kind}>{escape(shown(cell))}</td>' for kind, cell in row)}</tr>" for row in rows)
     caption = f"<caption>{escape(table.title)}</caption>"
     return f"<table>{caption}<thead><tr>{head}</tr></thead><tbody>{body}</tbody></table>"
-
-
-def _html_cell(cell: Cell) -> str:
-    return f"<td>{escape(shown(cell))}</td>" if isinstance(cell, str) else f'<td class="n">{shown(cell)}</td>'
 
 
 def to_csv(table: Table, path: Path) -> None:

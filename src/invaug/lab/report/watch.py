@@ -10,7 +10,7 @@ from typing import Any
 from invaug.lab import record
 from invaug.lab.errors import UserError
 from invaug.lab.report import page
-from invaug.lab.report.reading import EVALUATION, read_runs
+from invaug.lab.report.reading import CERTIFICATE, EVALUATION, read_runs
 
 HOST = "127.0.0.1"
 HEADERS = {"Cache-Control": "no-store", "X-Content-Type-Options": "nosniff", "X-Frame-Options": "DENY"}
@@ -32,7 +32,7 @@ class Server(ThreadingHTTPServer):
 
     def stamp(self) -> str:
         """Return a text that is another one whenever a file of the runs has changed."""
-        names = ("config.toml", record.NAME, EVALUATION)
+        names = ("config.toml", record.NAME, EVALUATION, CERTIFICATE)
         files = [path / name for folder in self.folders for path in (folder, *_inside(folder)) for name in names]
         return ";".join(f"{found.st_mtime_ns},{found.st_size}" for path in files if (found := _stat(path)))
 

@@ -5,14 +5,22 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from invaug.lab.alarm import PATIENCE
+from invaug.lab.report.constraints import (
+    FIXED,
+    Tile,
+    at,
+    constraint_name,
+    is_stuck,
+    joint_tiles,
+    joint_verdict,
+    meaning,
+    moving,
+)
 from invaug.lab.report.groups import UNCONSTRAINED, Group, baseline_of, seconds_per_epoch, test_accuracy, total_seconds
 from invaug.lab.report.intervals import estimate, wilson
-from invaug.lab.report.reading import Epoch, Run
+from invaug.lab.report.reading import Run
 
-FIXED = {"penalty", "identity-mix"}  # methods whose gamma does not move
-MOVING = 0.02  # share by which gamma may still move within the last epochs and count as settled
 MOST_TILES = 4
-Tile = tuple[str, str, str]
 
 
 def headline(run: Run) -> str:
@@ -27,6 +35,8 @@ def verdict(run: Run) -> str:
         return "Nothing to judge yet: no epoch has been recorded."
     if not run.n_constraints:
         return f"No constraint: plain training{_by(run)}, {_accuracy(run)}."
+    if run.n_constraints > 1 and run.text("method") not in FIXED:
+        return joint_verdict(run)
     return " ".join(_verdict(run, k) for k in range(run.n_constraints))
 
 
@@ -49,8 +59,8 @@ def _verdict(run: Run, k: int) -> str:
         return f"{which}Fixed weight γ = {gamma:.3g}: loss on transformed images {loss:.2f}, held to no bound."
     if slack <= 0:
         return f"{which}Feasible: loss on transformed images {loss:.2f} ≤ ε {epsilon:.2f}; {_price(run, k, gamma)}."
-    stuck = k < len(last.out_of_reach) and last.out_of_reach[k]
-    outlook = f"hardly better in {PATIENCE} epochs, so ε looks out of reach" if stuck else "still violated at the end"
+    stuck = f"hardly better in {PATIENCE} epochs, so ε looks out of reach"
+    outlook = stuck if is_stuck(run, k) else "still violated at the end"
     return (
         f"{which}Not feasible: loss on transformed images {loss:.2f} > ε {epsilon:.2f}, {outlook}; "
         f"γ = {gamma:.3g} is {'still moving and ' if moving(run, k) else ''}not yet a price."
@@ -65,30 +75,11 @@ def _price(run: Run, k: int, gamma: float) -> str:
     return f"invariance costs γ = {gamma:.3g}"
 
 
-def moving(run: Run, k: int) -> bool:
-    """Whether gamma moved by more than a little within the last epochs."""
-    values = [value for epoch in run.epochs[-PATIENCE:] if (value := at(epoch, "gamma", k)) is not None]
-    return len(values) > 1 and abs(values[-1] - values[0]) > MOVING * max(abs(values[-1]), 1e-12)
-
-
-def at(epoch: Epoch, key: str, k: int) -> float | None:
-    """Return a number of the k-th constraint."""
-    values = getattr(epoch, key)
-    return values[k] if k < len(values) else None
-
-
-def constraint_name(run: Run, k: int) -> str:
-    """Return what the k-th constraint is about: its one operation, or the run's set."""
-    kept = run.last.kept[k] if k < len(run.last.kept) else {}
-    what = next(iter(kept)) if len(kept) == 1 else f"{run.text('set')} set"
-    return what if run.n_constraints == 1 else f"constraint {k + 1} ({what})"
-
-
 def tiles(run: Run) -> list[Tile]:
     """Return the headline numbers of a run: name, value, what stands behind it."""
     if not run.epochs:
         return []
-    found = [_accuracy_tile(run), *(tile for k in range(run.n_constraints) for tile in _constraint_tiles(run, k))]
+    found = [_accuracy_tile(run), *(_constraint_tiles(run, 0) if run.n_constraints == 1 else joint_tiles(run))]
     seconds, total = seconds_per_epoch(run), total_seconds(run)
     if seconds is not None and total is not None:
         found.append(("time per epoch", f"{seconds:.3g} s", f"{len(run.epochs)} epochs, {duration(total)} in all"))
@@ -107,24 +98,13 @@ def _accuracy_tile(run: Run) -> Tile:
 
 def _constraint_tiles(run: Run, k: int) -> list[Tile]:
     loss, slack, gamma = (at(run.last, key, k) for key in ("constraint_loss", "slack", "gamma"))
-    which = f", {constraint_name(run, k)}" if run.n_constraints > 1 else ""
     found = []
     if gamma is not None:
-        found.append((f"γ{which}", f"{gamma:.3g}", _meaning(run, k, gamma)))
+        found.append(("γ", f"{gamma:.3g}", meaning(run, k, gamma)))
     if loss is not None:
         bound = "no bound" if slack is None or run.text("method") in FIXED else f"ε {loss - slack:.3g}"
-        found.append((f"loss on transformed images{which}", f"{loss:.3g}", f"{bound}, mean of the last epoch"))
+        found.append(("loss on transformed images", f"{loss:.3g}", f"{bound}, mean of the last epoch"))
     return found
-
-
-def _meaning(run: Run, k: int, gamma: float) -> str:
-    """Return what gamma says: a price only once the constraint is met and gamma has settled."""
-    slack = at(run.last, "slack", k)
-    if run.text("method") in FIXED:
-        return "a fixed weight"
-    if slack is None or slack > 0 or moving(run, k):
-        return "not yet a price: the constraint is violated or γ still moves"
-    return f"an ε larger by 0.1 would save about {0.1 * gamma:.2g} of clean loss" if gamma else "nothing to pay"
 
 
 def duration(seconds: float) -> str:

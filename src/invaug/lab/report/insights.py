@@ -1,0 +1,120 @@
+"""What insights.json adds: the price of every symmetry with its interval, how far it is cheap, a set to train with."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+from invaug.lab.report.evaluated import rows_in, table_in
+from invaug.lab.report.figures import Bars, Figure, Rule
+from invaug.lab.report.page import Content
+from invaug.lab.report.reading import INSIGHTS, MAX_OPS, document, number, short
+from invaug.lab.report.tables import Cell, Table
+
+FREE, CHEAP = 0.02, 0.2
+"""gamma up to which a symmetry costs nothing worth naming, and up to which it is cheap: its loss was above epsilon by
+0.04 and by 0.4 nats on average over the training."""
+Found = Mapping[str, Any]
+
+
+def over(content: Content, folders: Sequence[Path]) -> Content:
+    """Return the page of an insights folder: what the trainings under it say stands first, then the trainings."""
+    if len(folders) != 1 or not (folders[0] / INSIGHTS).is_file():
+        return content
+    found, notes = document(folders[0], INSIGHTS)
+    rows = families_in(found)
+    if not found or not rows:
+        return replace(content, notes=(*notes, *content.notes))
+    figure = prices(rows)
+    tables = [("prices", figure.table), ("readings", _readings(rows)), *_suggested(found)]
+    return replace(
+        content,
+        title=f"Which symmetries {short(found.get('data', 'the data'), 60)} has, and what each costs",
+        verdict=verdict(rows),
+        notes=(*notes, *_unchanged(found), *content.notes),
+        tiles=tuple(_tiles(found, rows)),
+        sections=(("What each symmetry costs", (figure,)), *content.sections),
+        tables=(*tables, *content.tables),
+    )
+
+
+def families_in(found: Any) -> list[Found]:
+    """Return the families with a price, the cheapest first; none for anything that is not an answer."""
+    rows = [row for row in rows_in(table_in(found).get("families"))[:MAX_OPS] if number(row.get("price")) is not None]
+    return sorted(rows, key=lambda row: number(row.get("price")) or 0.0)
+
+
+def verdict(rows: Sequence[Found]) -> str:
+    """Return in one sentence which symmetries are free, cheap and expensive."""
+    said = []
+    for kind in ("free", "cheap", "expensive"):
+        names = [_name(row) for row in rows if row.get("verdict") == kind]
+        if names:
+            said.append(f"{kind}: {', '.join(names)}")
+    text = "; ".join(said)
+    return f"{text[:1].upper()}{text[1:]}."
+
+
+def prices(rows: Sequence[Found]) -> Figure:
+    """Return the price of each family as a bar with its interval over seeds."""
+    title = "γ of each symmetry at the end of training"
+    names = tuple(_name(row) for row in rows)
+    values = tuple(number(row.get("price")) for row in rows)
+    ends = tuple(_ends(row.get("interval")) for row in rows)
+    least, most = rows[0], rows[-1]
+    reading = (
+        f"Cheapest: {_name(least)}, γ = {number(least.get('price')) or 0:.2f}; most expensive: {_name(most)}, "
+        f"γ = {number(most.get('price')) or 0:.2f}. Whiskers are 95 % intervals over seeds."
+    )
+    cells: tuple[tuple[Cell, ...], ...] = tuple(
+        (name, value, *(end or (None, None)), short(row.get("verdict", ""), 20), number(row.get("factor")))
+        for name, value, end, row in zip(names, values, ends, rows, strict=True)
+    )
+    table = Table(title, ("family", "γ", "from", "to", "verdict", "cheap up to this part of its range"), cells)
+    drawing = Bars("γ", names, (("γ", values),), Rule(CHEAP, "cheap"), whiskers=ends)
+    return Figure("symmetry-prices", title, drawing, reading, table)
+
+
+def _readings(rows: Sequence[Found]) -> Table:
+    said = tuple((_name(row), short(row.get("reading", ""), 400)) for row in rows)
+    return Table("In words", ("family", "reading"), said)
+
+
+def _suggested(found: Found) -> list[tuple[str, Table]]:
+    rows: list[tuple[Cell, ...]] = []
+    for name, pair in list(table_in(found.get("suggested")).items())[:MAX_OPS]:
+        ends = _ends(pair) or (None, None)
+        rows.append((short(name, 30), *ends))
+    title = "Suggested set (suggested.toml, for invaug train --config)"
+    return [("suggested", Table(title, ("operation", "from", "to"), tuple(rows)))] if rows else []
+
+
+def _tiles(found: Found, rows: Sequence[Found]) -> list[tuple[str, str, str]]:
+    accuracies = [value for value in map(number, _list(found.get("clean_accuracy"))) if value is not None]
+    tiles = [
+        (_name(row), f"γ = {number(row.get('price')) or 0:.2f}", short(row.get("verdict", ""), 20)) for row in rows[:4]
+    ]
+    if accuracies:
+        mean = sum(accuracies) / len(accuracies)
+        tiles.append(("held-out accuracy", f"{mean:.1%}", f"{len(accuracies)} seeds, images as they are"))
+    return tiles
+
+
+def _unchanged(found: Found) -> list[str]:
+    names = [short(name, 40) for name in _list(found.get("unchanged"))[:MAX_OPS]]
+    return [f"families that change none of the images: {', '.join(names)}"] if names else []
+
+
+def _name(row: Found) -> str:
+    return short(row.get("name", "?"), 40)
+
+
+def _list(value: Any) -> list[Any]:
+    return value if isinstance(value, list) else []
+
+
+def _ends(value: Any) -> tuple[float, float] | None:
+    ends = [number(end) for end in _list(value)]
+    return (ends[0], ends[1]) if len(ends) == 2 and ends[0] is not None and ends[1] is not None else None
