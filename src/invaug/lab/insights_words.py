@@ -99,7 +99,8 @@ def reading(found: Finding, prices: Prices) -> str:
     else:
         rest = "no range that was tried is cheap." if is_graded(found.ranges) else "leave it out."
     if clean - under > DEPENDS and fmean(found.losses) > prices.epsilon:
-        return f"{found.name} is expensive: labels depend on it ({words}; {right}); {rest}"
+        lost = "labels change or get lost that far out" if is_graded(found.ranges) else "labels depend on it"
+        return f"{found.name} is expensive: {lost} ({words}; {right}); {rest}"
     return f"{found.name} is expensive: the network has to pay for it ({words}; {right}); {rest}"
 
 

@@ -28,7 +28,6 @@ def over(content: Content, folders: Sequence[Path]) -> Content:
     if not found or not rows:
         return replace(content, notes=(*notes, *content.notes))
     figure = prices(rows)
-    tables = [("prices", figure.table), ("readings", _readings(rows)), *_suggested(found)]
     return replace(
         content,
         title=f"Which symmetries {short(found.get('data', 'the data'), 60)} has, and what each costs",
@@ -36,7 +35,8 @@ def over(content: Content, folders: Sequence[Path]) -> Content:
         notes=(*notes, *_unchanged(found), *content.notes),
         tiles=tuple(_tiles(found, rows)),
         sections=(("What each symmetry costs", (figure,)), *content.sections),
-        tables=(*tables, *content.tables),
+        lead=tuple(short(row.get("reading", ""), 400) for row in rows),
+        tables=(*_suggested(found), *content.tables),
     )
 
 
@@ -77,11 +77,6 @@ def prices(rows: Sequence[Found]) -> Figure:
     return Figure("symmetry-prices", title, drawing, reading, table)
 
 
-def _readings(rows: Sequence[Found]) -> Table:
-    said = tuple((_name(row), short(row.get("reading", ""), 400)) for row in rows)
-    return Table("In words", ("family", "reading"), said)
-
-
 def _suggested(found: Found) -> list[tuple[str, Table]]:
     rows: list[tuple[Cell, ...]] = []
     for name, pair in list(table_in(found.get("suggested")).items())[:MAX_OPS]:
@@ -93,12 +88,14 @@ def _suggested(found: Found) -> list[tuple[str, Table]]:
 
 def _tiles(found: Found, rows: Sequence[Found]) -> list[tuple[str, str, str]]:
     accuracies = [value for value in map(number, _list(found.get("clean_accuracy"))) if value is not None]
+    kinds = {"free": f"γ up to {FREE}", "cheap": f"γ up to {CHEAP}", "expensive": f"γ above {CHEAP}"}
     tiles = [
-        (_name(row), f"γ = {number(row.get('price')) or 0:.2f}", short(row.get("verdict", ""), 20)) for row in rows[:4]
+        (kind, str(sum(row.get("verdict") == kind for row in rows)), f"of {len(rows)} families, {limit}")
+        for kind, limit in kinds.items()
     ]
     if accuracies:
-        mean = sum(accuracies) / len(accuracies)
-        tiles.append(("held-out accuracy", f"{mean:.1%}", f"{len(accuracies)} seeds, images as they are"))
+        mean, n = sum(accuracies) / len(accuracies), len(accuracies)
+        tiles.append(("held-out accuracy", f"{mean:.1%}", f"{n} seed{'s' * (n > 1)}, images as they are"))
     return tiles
 
 

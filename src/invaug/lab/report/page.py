@@ -54,6 +54,8 @@ class Content:
     tables: tuple[tuple[str, Table], ...]
     tiles: tuple[tuple[str, str, str], ...] = ()
     """Headline numbers: name, value, what stands behind it; those of the runs where none are given."""
+    lead: tuple[str, ...] = ()
+    """Sentences that stand after the figures of the first section."""
 
     @property
     def runs(self) -> tuple[Run, ...]:
@@ -200,11 +202,17 @@ def _switches(found: Content) -> str:
     return f"<fieldset><legend>runs shown</legend>{boxes}</fieldset>"
 
 
+def _lead(found: Content) -> str:
+    items = "".join(f"<li>{escape(sentence)}</li>" for sentence in found.lead)
+    return f'<ul class="reading">{items}</ul>' if items else ""
+
+
 def _sections(found: Content) -> Iterable[str]:
     yield '<div id="figures"></div>'
-    for name, figures in found.sections:
+    for i, (name, figures) in enumerate(found.sections):
         cards = "".join(map(_card, figures))
-        yield f'<section><h2>{escape(name)}</h2><div class="cards">{cards}</div></section>'
+        lead = "" if i else _lead(found)
+        yield f'<section><h2>{escape(name)}</h2><div class="cards">{cards}</div>{lead}</section>'
     for run in [run for run in found.runs if gallery.sections(run)][:MOST_GALLERIES]:
         where = f": {run.name}" if len(found.runs) > 1 else ""
         for title, reading, strips in gallery.sections(run):

@@ -156,6 +156,7 @@ def _rule(place: float) -> str:
 def _bars(drawing: Bars) -> tuple[str, float, str]:
     columns = drawing.columns
     key, top = legend([(name, f"f{i}") for i, (name, _) in enumerate(columns)] if len(columns) > 1 else [], "bar")
+    top += 14 if drawing.rule and not key else 0  # room for the word over the rule
     thick = 16.0 if len(columns) == 1 else 9.0
     left = min(LABEL_WIDTH, 14 + LETTER * max((len(name) for name in drawing.names), default=0))
     names = [_in_two(name, left - 10) for name in drawing.names]
