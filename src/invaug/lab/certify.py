@@ -54,8 +54,8 @@ def certify_run(
         raise UserError(str(error)) from None
     config, facts = read_config(run)
     _check_classes(run, facts)
-    predictor = load(run, inspect_run._checked_device(device), trust_model=trust_model)
-    dataset = inspect_run._test_data(config, facts, data, data_dir)
+    predictor = load(run, inspect_run.checked_device(device), trust_model=trust_model)
+    dataset = inspect_run.test_data(config, facts, data, data_dir)
     sample = scored.choose(dataset.test, _n_images(images, len(dataset.test), dataset.name), config.workers, device)
     again = _command(run, images, data, data_dir, confidence, device, trust_model)
     question = _question(config, facts, sample, confidence)
@@ -132,7 +132,7 @@ class Job:
         return scored.fill(
             plan, len(self.sample.targets), cache,
             lambda block: scored.score(self.predictor, self.sample, block, transforms, self.loss_fn),
-            lambda done, total: self.step(inspect_run._safe(name), done, total), self.stopping,
+            lambda done, total: self.step(inspect_run.safe(name), done, total), self.stopping,
         )  # fmt: skip
 
 
@@ -147,7 +147,7 @@ def _certificates(
     predictor.network.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
     key = _key(predictor, sample, config)
     found = []
-    with RunLock(folder), Signals() as signals, inspect_run._progress() as step:
+    with RunLock(folder), Signals() as signals, inspect_run.progress_bars() as step:
         job = Job(predictor, sample, methods.loss_function(config), step, lambda: bool(signals.caught))
         for i, (name, transforms) in enumerate(methods.transform_sets(config), 1):
             place = folder / f"{'own' if own else 'other'}-{i}"

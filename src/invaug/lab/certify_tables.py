@@ -8,7 +8,7 @@ from typing import Any
 from rich.console import Console
 from rich.table import Table
 
-from invaug.lab.inspect_run import _safe, _table
+from invaug.lab.inspect_run import plain_table, safe
 from invaug.lab.report.certified import LAWS, Found, ends_of, percent, sentences
 
 N_CLASSES = 10  # classes shown, the worst first
@@ -18,20 +18,20 @@ def show(run: Path, report: Found, console: Console) -> None:
     """Print a certificate."""
     images = f"{report['images']:,} of {report['of']:,} held-out images of {report['data']}"
     how = f"{report['confidence']:.4g} confidence each, {report['loss_function']}"
-    _say(console, f"[bold]{_safe(str(run))}[/bold]: {_safe(images)}, intervals of {how}")
+    _say(console, f"[bold]{safe(str(run))}[/bold]: {safe(images)}, intervals of {how}")
     for entry in report["constraints"]:
         console.print()
-        _say(console, f"[bold]{_safe(_headline(entry))}[/bold]")
+        _say(console, f"[bold]{safe(_headline(entry))}[/bold]")
         for sentence in sentences(entry, report):
-            _say(console, _safe(sentence))
+            _say(console, safe(sentence))
         for table in (_laws(entry), _operations(entry), _classes(entry)):
             console.print()
             console.print(table)
     console.print()
     for note in report["notes"]:
-        _say(console, f"note: {_safe(note)}")
+        _say(console, f"note: {safe(note)}")
     for name in ("shares", "means", *(["stopping"] if _any_sampled(report) else [])):
-        _say(console, f"{name}: {_safe(report['theorems'][name])}")
+        _say(console, f"{name}: {safe(report['theorems'][name])}")
 
 
 def _any_sampled(report: Found) -> bool:
@@ -49,7 +49,7 @@ def _say(console: Console, text: str) -> None:
 
 
 def _laws(entry: Found) -> Table:
-    table = _table("under", "accuracy", "interval", "loss", "interval", "loss ≤ ε")
+    table = plain_table("under", "accuracy", "interval", "loss", "interval", "loss ≤ ε")
     for row, name in ((entry.get(key), name) for key, name in LAWS.items()):
         if row is None:
             continue
@@ -62,15 +62,15 @@ def _laws(entry: Found) -> Table:
 
 def _operations(entry: Found) -> Table:
     if entry["kind"] == "sampled":
-        table = _table("operation", "draws", "accuracy")
+        table = plain_table("operation", "draws", "accuracy")
         for name, row in entry["operations"].items():
-            table.add_row(_safe(name), f"{row['draws']:,}", percent(row["accuracy"]))
+            table.add_row(safe(name), f"{row['draws']:,}", percent(row["accuracy"]))
         return table
-    table = _table("operation", "transformations", "accuracy", "right under all", "interval", "R_inv")
+    table = plain_table("operation", "transformations", "accuracy", "right under all", "interval", "R_inv")
     for name, row in entry["operations"].items():
         ends, risk = _shares(row["interval"]), _number(row["invariance_risk"])
         table.add_row(
-            _safe(name), str(row["transformations"]), percent(row["accuracy"]), percent(row["share"]), ends, risk
+            safe(name), str(row["transformations"]), percent(row["accuracy"]), percent(row["share"]), ends, risk
         )
     return table
 
@@ -79,10 +79,10 @@ def _classes(entry: Found) -> Table:
     right = "right under all" if entry["kind"] == "exact" else "right under nearly all"
     ranked = sorted(entry["classes"].items(), key=lambda item: (item[1]["share"], item[1]["clean"]))
     more = f", {N_CLASSES} of {len(ranked)}" if len(ranked) > N_CLASSES else ""
-    table = _table(f"class, worst first{more}", "clean", right, "interval", "images")
+    table = plain_table(f"class, worst first{more}", "clean", right, "interval", "images")
     for name, row in ranked[:N_CLASSES]:
         ends = _shares(row["interval"])
-        table.add_row(_safe(name), percent(row["clean"]), percent(row["share"]), ends, f"{row['images']:,}")
+        table.add_row(safe(name), percent(row["clean"]), percent(row["share"]), ends, f"{row['images']:,}")
     return table
 
 

@@ -37,9 +37,9 @@ def evaluate_run(
 ) -> None:  # fmt: skip
     """Measure a run on its own test images or on those of another dataset, and print what was found."""
     config, facts = read_config(run)
-    predictor = load(run, _checked_device(device), trust_model=trust_model)
-    dataset, spec = _test_data(config, facts, data, data_dir), methods.METHODS[config.method]
-    with _progress() as step:
+    predictor = load(run, checked_device(device), trust_model=trust_model)
+    dataset, spec = test_data(config, facts, data, data_dir), methods.METHODS[config.method]
+    with progress_bars() as step:
         found = evaluate.whole(
             predictor.network, predictor.finish, dataset.test, facts.classes,
             [transforms for _, transforms in methods.transform_sets(config)],
@@ -67,7 +67,8 @@ def _keep_for_the_page(run: Path, report: Report) -> None:
         say(f"kept for no report: {error}")
 
 
-def _checked_device(name: str) -> str:
+def checked_device(name: str) -> str:
+    """Return the name of a device that is there."""
     there = {"cpu": True, "cuda": torch.cuda.is_available(), "mps": torch.backends.mps.is_available()}
     kind, _, index = name.partition(":")
     if kind not in there:
@@ -79,7 +80,7 @@ def _checked_device(name: str) -> str:
     return name
 
 
-def _test_data(config: Config, facts: DataFacts, data: str | None, data_dir: Path | None) -> datasets.Dataset:
+def test_data(config: Config, facts: DataFacts, data: str | None, data_dir: Path | None) -> datasets.Dataset:
     """Return the run's dataset, or another one with its classes, brought to the size of its images.
 
     What the run itself names is only read, as images: a download goes where the user says, not where a run says.
@@ -111,7 +112,7 @@ def _check_same(dataset: datasets.Dataset, facts: DataFacts) -> None:
 
 
 @contextmanager
-def _progress() -> Iterator[Step]:
+def progress_bars() -> Iterator[Step]:
     """Show bars on stderr, if that is a terminal; yield the function that moves them."""
     console = Console(stderr=True)
     with Progress(console=console, transient=True, disable=not console.is_terminal) as progress:
@@ -130,13 +131,13 @@ def show(report: Report, console: Console) -> None:
     parts = [_headline(report), _laws(report), _operations(report), _classes(report)]
     for title, table in filter(None, parts):
         # not the table's own title, which would break at the width of the table
-        console.print(f"[bold]{_safe(title)}[/bold]", soft_wrap=True)
+        console.print(f"[bold]{safe(title)}[/bold]", soft_wrap=True)
         console.print(table)
         console.print()
 
 
 def _headline(report: Report) -> Titled:
-    table = _table("", "")
+    table = plain_table("", "")
     loss, accuracy = report["clean"]["loss"], report["clean"]["accuracy"]
     lines = {
         "trained": f"{report['method']} ({report['preset']} preset), {report['model']}",
@@ -146,7 +147,7 @@ def _headline(report: Report) -> Titled:
         "calibration error": f"{report['calibration_error']:.2%}",
     }
     for name, value in lines.items():
-        table.add_row(name, _safe(value))
+        table.add_row(name, safe(value))
     return str(report["run"]), table
 
 
@@ -155,7 +156,7 @@ def _laws(report: Report) -> Titled | None:
         return None
     epsilon = "" if report["epsilon"] is None else f", epsilon {report['epsilon']:g}"
     title = f"under the {report['set']} set, {report['draws']} draws an image{epsilon}"
-    table = _table("law", "accuracy", "loss")
+    table = plain_table("law", "accuracy", "loss")
     for key, name in LAWS.items():
         found = report["transformed"][key]
         table.add_row(name, f"{found['accuracy']:.2%}", f"{found['loss']:.4f}")
@@ -165,12 +166,12 @@ def _laws(report: Report) -> Titled | None:
 def _operations(report: Report) -> Titled | None:
     if "levels" not in report:
         return None
-    table = _table("operation", *COLUMNS, "worst", "at")
+    table = plain_table("operation", *COLUMNS, "worst", "at")
     for name, rows in report["levels"].items():
         shown = ["" if accuracy is None else f"{accuracy:.1%}" for accuracy in at_five(rows)]
         lowest = min(rows, key=lambda row: row["accuracy"])
         place = f"{lowest['magnitude']:.4g}" if len(rows) > 1 else ""
-        table.add_row(_safe(name), *shown, f"{lowest['accuracy']:.1%}", place)
+        table.add_row(safe(name), *shown, f"{lowest['accuracy']:.1%}", place)
     return "accuracy by operation, magnitudes from low to high", table
 
 
@@ -193,13 +194,14 @@ def _classes(report: Report) -> Titled:
     classes: Mapping[str, Mapping[str, float]] = report["classes"]
     worst = sorted(classes.items(), key=lambda item: item[1]["accuracy"])[:N_CLASSES]
     title = "classes, worst first" + (f": {len(worst)} of {len(classes)}" if len(worst) < len(classes) else "")
-    table = _table("class", "accuracy", "images")
+    table = plain_table("class", "accuracy", "images")
     for name, found in worst:
-        table.add_row(_safe(name), f"{found['accuracy']:.1%}", f"{found['images']:,}")
+        table.add_row(safe(name), f"{found['accuracy']:.1%}", f"{found['images']:,}")
     return title, table
 
 
-def _table(first: str, *others: str) -> Table:
+def plain_table(first: str, *others: str) -> Table:
+    """Return an empty table without lines: names on the left, numbers on the right."""
     table = Table(box=None, pad_edge=False, show_header=any((first, *others)))
     table.add_column(first, overflow="fold")
     for name in others:
@@ -207,6 +209,6 @@ def _table(first: str, *others: str) -> Table:
     return table
 
 
-def _safe(text: str) -> str:
+def safe(text: str) -> str:
     """Return text that a terminal shows as it is: names of classes and files may hold markup or control codes."""
     return escape(plain(text))
