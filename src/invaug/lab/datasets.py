@@ -92,6 +92,7 @@ def load(
     seed: int = 0,
     download: bool = True,
     on_bad: OnBad = "stop",
+    with_test: bool = True,
 ) -> Dataset:
     """Return a dataset by its known name, or from an .npz file or a folder of images.
 
@@ -102,21 +103,11 @@ def load(
         val_fraction: Share of those that is held out for choices.
         image_size: Side the images are resized and cropped to; `decoding.choose_shape` says what happens without.
         on_bad: Whether image files that cannot be used stop the loading, or are left out if they are few.
+        with_test: False leaves all test images but one where they are.
     """
     _check_options(fraction, per_class, val_fraction, image_size, seed, on_bad)
-    try:
-        name, content = _open(data, data_dir, download)
-        if isinstance(content, Listing):
-            content = usable(content, on_bad)
-    except OSError as error:  # no permission, a name too long
-        raise UserError(f"cannot read {error.filename or data}: {error.strerror or error}") from error
-    source = SOURCES.get(
-        data, Source("")
-    )  # a planted dataset has moments of its own, and a folder of yours may be called mnist and still be yours
-    found = _from_files(content, source.shape, image_size) if isinstance(content, Listing) else _from_arrays(content)
-    train, val, test, classes = _plant(found, data)
-    if test is None:  # the same test images whatever the seed
-        train, test = _divide(train, classes, TEST_FRACTION, "a test set", 0, TEST)
+    name, (train, val, test, classes) = _found(data, data_dir, image_size, download, on_bad)
+    test = test if with_test else test.take(np.arange(1))
     train = _subset(train, classes, fraction, per_class, seed)
     if val_fraction and val is not None:
         raise UserError(f"{data} has validation images of its own: leave out val_fraction, got {val_fraction}")
@@ -124,10 +115,32 @@ def load(
         train, val = _divide(train, classes, val_fraction, "val_fraction", seed, HOLD_OUT)
     fits = sum(_n_bytes(split) for split in (train, val, test)) <= MEMORY
     train, test = _prepared(train, image_size, fits), _prepared(test, image_size, fits)
-    mean, std = _moments(train, source)
+    mean, std = _moments(train, SOURCES.get(data, Source("")))  # a planted dataset has moments of its own
     return Dataset(
         name, train, _prepared(val, image_size, fits) if val else None, test, classes, mean, std, _shape_of(train)
     )
+
+
+def look(data: str, *, data_dir: Path | None = None) -> tuple[int, Shape, bool]:
+    """Return how many training images a dataset has, their shape, and if it has validation images; decodes no file."""
+    _, parts = _found(data, data_dir, None, True, "stop")
+    return len(parts.train), _shape_of(parts.train), parts.val is not None
+
+
+def _found(data: str, data_dir: Path | None, image_size: int | None, download: bool, on_bad: OnBad) -> tuple[str, _All]:
+    """Return the name of a dataset and its parts, files not yet decoded."""
+    try:
+        name, content = _open(data, data_dir, download)
+        if isinstance(content, Listing):
+            content = usable(content, on_bad)
+    except OSError as error:  # no permission, a name too long
+        raise UserError(f"cannot read {error.filename or data}: {error.strerror or error}") from error
+    source = SOURCES.get(data, Source(""))  # a folder of yours may be called mnist and still be yours
+    found = _from_files(content, source.shape, image_size) if isinstance(content, Listing) else _from_arrays(content)
+    train, val, test, classes = _plant(found, data)
+    if test is None:  # the same test images whatever the seed
+        train, test = _divide(train, classes, TEST_FRACTION, "a test set", 0, TEST)
+    return name, _All(train, val, test, classes)
 
 
 def shuffled(n: int, *key: int) -> NDArray[np.int64]:
@@ -186,6 +199,13 @@ def _open(data: str, data_dir: Path | None, download: bool) -> tuple[str, Arrays
     if (path.name != data or path.suffix) and not get_close_matches(data.lower(), NAMES, 1, 0.75):
         raise UserError(f"{data or 'the empty path'} does not exist: give a folder of images, an .npz or a known name")
     raise UserError(f"unknown dataset {data}, nor is it a file or folder: {nearest(data.lower(), NAMES)}")
+
+
+class _All(NamedTuple):
+    train: Split
+    val: Split | None
+    test: Split
+    classes: tuple[str, ...]
 
 
 class _Found(NamedTuple):

@@ -110,22 +110,22 @@ def run_insights(asked: Asked, out: Path | None, as_json: bool) -> None:
     console.print(f"report: {page}", soft_wrap=True, highlight=False)
 
 
+def settings_of_data(asked: Asked) -> dict[str, Any]:
+    """Return how the data is read: as few and as small images as will do, a fifth of them held out."""
+    n_images, (_, height, width), has_own = datasets.look(asked.data, data_dir=asked.data_dir)
+    too_large = asked.image_size is None and max(height, width) > LARGEST_SIDE
+    size = LARGEST_SIDE if too_large else asked.image_size
+    share = 0.0 if has_own else HELD_OUT
+    return {"fraction": min(1.0, asked.images / n_images), "val_fraction": share, "image_size": size}
+
+
 def held_out(asked: Asked, seed: int) -> datasets.Dataset:
-    """Return the data with a fifth held out, on which the families are judged; test images are not touched."""
-    load = datasets.load
-    options: dict[str, Any] = {"data_dir": asked.data_dir, "seed": seed, "image_size": asked.image_size}
-    dataset = load(asked.data, **options)
-    if asked.image_size is None and max(dataset.image_shape[1:]) > LARGEST_SIDE:
-        options["image_size"] = LARGEST_SIDE
-    wanted = min(1.0, asked.images / len(dataset.train))
-    if dataset.val is None:
-        options["val_fraction"] = HELD_OUT
-    dataset = load(asked.data, fraction=wanted, **options)
+    """Return the data with a part held out, on which the families are judged; test images are not touched."""
+    options = {"data_dir": asked.data_dir, "seed": seed, "with_test": False, **settings_of_data(asked)}
+    dataset = datasets.load(asked.data, **options)
     if len(dataset.classes) < 2:
         raise UserError(f"{asked.data} has one class ({dataset.classes[0]}): labels that never differ have no price")
-    if dataset.val is None:
-        raise UserError(f"{asked.data} has no images to hold out")
-    return replace(dataset, test=dataset.val, val=None)
+    return replace(dataset, test=dataset.test if dataset.val is None else dataset.val, val=None)
 
 
 def plan_for(asked: Asked, dataset: datasets.Dataset) -> Plan:
@@ -142,8 +142,8 @@ def plan_for(asked: Asked, dataset: datasets.Dataset) -> Plan:
     settings = {
         "data": asked.data, "method": "uniform", "model": asked.model, "epochs": asked.epochs, "batch_size": batch,
         "dual_lr": PRICE_SCALE / n_steps, "share": min(1.0, max(LOOKS / len(kept), 8 / batch)), "crop": 0, "cutout": 0,
-        "flip": "no", "resized_crop": "no", "checkpoint_minutes": 1.0, "val_fraction": HELD_OUT,
-        "image_size": height if height == width else None, "epsilon": asked.epsilon,
+        "flip": "no", "resized_crop": "no", "checkpoint_minutes": 1.0,
+        "epsilon": asked.epsilon, **settings_of_data(asked),
     }  # fmt: skip
     settings = {key: value for key, value in settings.items() if value is not None}
     return Plan(asked.data, kept, idle, asked.seeds, asked.rounds, settings)
