@@ -183,7 +183,7 @@ def killed_without_torchrun(tries: int, folder: Path) -> Iterator[str]:
     for i in range(tries):
         with started(folder, data, 2, **settings) as (process, log, out):
             killed = kill_one(log, i % 2, after_steps=dice.randrange(3, 90))
-            process.wait(timeout=60)
+            process.wait(timeout=200)
             left = alive(log)
         words = ["train", "--resume", "--out", str(out), "--quiet", "--trust-model"]
         again = subprocess.run(
@@ -194,7 +194,7 @@ def killed_without_torchrun(tries: int, folder: Path) -> Iterator[str]:
             yield f"try {i}: killed {killed}, still there {left}; {wrong}"
 
 
-def kill_one(log: Path, rank: int, after_steps: int, patience: float = 120) -> bool:
+def kill_one(log: Path, rank: int, after_steps: int, patience: float = 400) -> bool:
     """Kill a rank once it has taken so many steps since it was started; return whether it was still there."""
     end, steps = time.monotonic() + patience, log / f"steps-{rank}"
     before, pid = count_lines(steps), None

@@ -108,7 +108,7 @@ class Law:
         for family, ranges in families.items():
             op, pair = next(iter(ranges.items()))
             part = 1.0 if pair is True else pair[1] / self.full[family][op][1]
-            gammas.append(0.1 if part <= self.limits[family] else 2.0 + seed)
+            gammas.append(0.05 if part <= self.limits[family] else 2.0 + seed)
         row = {"uniform": {"loss": 0.5, "accuracy": 0.9}}
         return {"gamma": gammas, "families": dict.fromkeys(families, row), "test_accuracy": 0.9, "model": "law",
                 "epsilon": 0.8, "seconds": 1.0}  # fmt: skip

@@ -223,7 +223,7 @@ def insights(
     seeds: Annotated[int, typer.Option(min=1, max=20, help="trainings for the interval of a price")] = 3,
     rounds: Annotated[int, typer.Option(min=0, max=6, help="trainings that search how far a family is cheap")] = 3,
     images: Annotated[int, typer.Option(min=20, help="training images to use at most")] = 5000,
-    epochs: Annotated[int, typer.Option(min=1, help="passes over them in each training")] = 10,
+    epochs: Annotated[int, typer.Option(min=1, help="passes over them in each training")] = 20,
     model: Annotated[str, typer.Option(help="the network to train [a small one]")] = "auto",
     epsilon: Annotated[float | None, typer.Option(help="loss allowed under a family [0.35 log(classes)]")] = None,
     image_size: Annotated[int | None, typer.Option(min=8, help="side to resize images to [at most 64]")] = None,
@@ -239,6 +239,38 @@ def insights(
         data, data_dir, families, tuple(only or ()), seeds, rounds, images, epochs, model, epsilon, image_size
     )
     run_insights(asked, out, as_json)
+
+
+@app.command()
+def reproduce(
+    name: Annotated[str | None, typer.Argument(help="a table or figure of the paper, by its name in --list")] = None,
+    scale: Annotated[str, typer.Option(help="small: two cores finish it; full: as published")] = "small",
+    seeds: Annotated[int | None, typer.Option(min=1, max=100, help="runs of each cell [the plan's]")] = None,
+    listing: Annotated[bool, typer.Option("--list", help="show every experiment, its cost, what is done")] = False,
+    dry_run: Annotated[
+        bool, typer.Option("--dry-run", help="print every config and the estimate; train nothing")
+    ] = False,
+    only: Annotated[list[str] | None, typer.Option(help="only cells with such names (*); may be repeated")] = None,
+    without: Annotated[list[str] | None, typer.Option(help="leave out cells with such names (*); the same")] = None,
+    out: Annotated[
+        Path | None, typer.Option(parser=_folder, metavar="PATH", help="folder of all runs [runs/reproduce]")
+    ] = None,
+    results: Annotated[
+        Path | None, typer.Option(parser=_folder, metavar="PATH", help="folder of compact results [results]")
+    ] = None,
+    data_dir: Annotated[Path | None, typer.Option(help="where datasets lie [env: INVAUG_DATA]")] = None,
+    as_json: Json = False,
+) -> None:
+    """Reproduce a table or figure of the paper, and put its numbers beside ours; goes on after a stop.
+
+    Example: invaug reproduce table-1 --scale small
+    """
+    from invaug.lab.reproduce.command import reproduce as run
+
+    run(
+        name, scale, listing=listing, dry_run=dry_run, as_json=as_json, seeds=seeds, out=out, results=results,
+        data_dir=data_dir, only=tuple(only or ()), without=tuple(without or ()),
+    )  # fmt: skip
 
 
 @app.command()

@@ -1,0 +1,1 @@
+"""`invaug reproduce`: every table and figure of the paper as a command, at full scale and on two cores."""

@@ -1,0 +1,34 @@
+"""`python -m invaug.lab.reproduce`: the page of all results, without torch and without a run."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from pathlib import Path
+
+from invaug.lab import atomic
+from invaug.lab.errors import UserError
+from invaug.lab.outlets import say
+from invaug.lab.reproduce.asked import RESULTS
+from invaug.lab.reproduce.page import page
+
+
+def main() -> None:
+    """Write the page, or print it."""
+    parser = argparse.ArgumentParser(prog="python -m invaug.lab.reproduce", description="the page of all results")
+    parser.add_argument("--results", type=Path, default=RESULTS, help="folder of the rows")
+    parser.add_argument("-o", "--output", type=Path, help="page to write")
+    given = parser.parse_args()
+    try:
+        text = page(given.results)
+    except UserError as error:
+        say(str(error))
+        raise SystemExit(2) from None
+    if given.output:
+        atomic.write_text(given.output, text)
+    else:
+        sys.stdout.write(text)
+
+
+if __name__ == "__main__":
+    main()

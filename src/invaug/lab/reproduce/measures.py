@@ -1,0 +1,125 @@
+"""What a run says at its end, as plain numbers: from its record and one look at the test images."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from itertools import pairwise
+from typing import Any
+
+from invaug.lab.config import Config
+from invaug.lab.reproduce.costs import passes
+
+Row = Mapping[str, Any]
+GEOMETRIC = ("Rotate", "ShearX", "ShearY", "TranslateX", "TranslateY")
+BLENDS = ("Color", "Contrast", "Brightness", "Sharpness")
+PLAIN = ("Identity", "AutoContrast", "Equalize")
+"""Operations without a level."""
+EXTREME = 5 / 6  # of the way from doing nothing to the largest magnitude
+POINTS = 21  # of a curve
+BINS = 6  # of the levels in the results
+
+
+def numbers(config: Config, rows: Sequence[Row], tested: Mapping[str, float]) -> dict[str, float]:
+    """Return everything the tables need.
+
+    Args:
+        rows: The epochs of the record.
+        tested: Loss and accuracy on test and training images as they are: test_loss, train_accuracy, …
+    """
+    last = rows[-1]
+    found = {
+        **tested,
+        "train_error": 1 - tested["train_accuracy"], "test_error": 1 - tested["test_accuracy"],
+        "gap": tested["train_accuracy"] - tested["test_accuracy"],
+        "seconds": sum(row["seconds"] for row in rows),
+        "seconds_per_epoch": _mean([row["seconds"] for row in rows[1:] or rows]),
+        "passes": passes(config), **_gammas(config, rows),
+    }  # fmt: skip
+    if last["constraint_loss"]:
+        found["constraint_loss"] = _mean(last["constraint_loss"])
+    if last["kept"] and not config.families:
+        for suffix, row in (("_first", rows[0]), ("", last)):
+            found |= {f"{name}{suffix}": value for name, value in _sampled(config, row).items()}
+    return {name: round(value, 6) for name, value in found.items() if value is not None and math.isfinite(value)}
+
+
+def _mean(values: Sequence[float | None]) -> float:
+    there = [value for value in values if value is not None]
+    return sum(there) / len(there) if there else math.nan
+
+
+def _gammas(config: Config, rows: Sequence[Row]) -> dict[str, float]:
+    """Return gamma at the end of each quarter and at its highest; of several families only at the end."""
+    if not rows[-1]["gamma"]:
+        return {}
+    if config.families:
+        ends = zip(config.families, rows[-1]["gamma"], strict=True)
+        return {f"gamma.{family}": gamma for family, gamma in ends}
+    gammas = [row["gamma"][0] for row in rows]
+    quarters = {"gamma_quarter": 0.25, "gamma_half": 0.5, "gamma_three_quarters": 0.75, "gamma": 1.0}
+    at = {name: gammas[math.ceil(part * len(gammas)) - 1] for name, part in quarters.items()}
+    return {**at, "gamma_highest": max(gammas)}
+
+
+def _sampled(config: Config, row: Row) -> dict[str, float]:
+    """Return what an epoch kept: entropy, the share of geometric operations, how often extremes against uniform."""
+    shares, histograms = operations(row), row["kept"][0]
+    graded = {op: counts for op, counts in histograms.items() if op not in PLAIN}
+    total = sum(map(sum, graded.values()))
+    least = int(not config.identity)
+    extreme = [(op, counts, _extremes(op, len(counts), least)) for op, counts in graded.items()]
+    here = sum(counts[level] for _, counts, levels in extreme for level in levels)
+    # as often as if each operation's levels were drawn uniformly
+    uniform = sum(sum(counts) * len(levels) / (len(counts) - least) for _, counts, levels in extreme)
+    return {
+        "entropy": row["entropy"][0],
+        "geometric": sum(shares.get(op, 0.0) for op in GEOMETRIC),
+        "extreme": here / uniform if total and uniform else math.nan,
+    }
+
+
+def _extremes(op: str, n_levels: int, least: int) -> list[int]:
+    """Return the levels near the ends that change most: both for blends, which do nothing half-way."""
+    top = n_levels - 1
+    far = [abs(2 * level / top - 1) if op in BLENDS else level / top for level in range(n_levels)]
+    return [level for level in range(least, n_levels) if far[level] > EXTREME]
+
+
+def operations(row: Row) -> dict[str, float]:
+    """Return how often each operation was kept, as shares."""
+    counts = {op: sum(levels) for op, levels in row["kept"][0].items()}
+    total = max(sum(counts.values()), 1)
+    return {op: round(count / total, 4) for op, count in counts.items()}
+
+
+def levels(row: Row) -> dict[str, list[float]]:
+    """Return how often each part of an operation's levels was kept, as shares of the operation."""
+    return {op: _binned(counts) for op, counts in row["kept"][0].items() if op not in PLAIN}
+
+
+def _binned(counts: Sequence[int]) -> list[float]:
+    total, n = max(sum(counts), 1), len(counts)
+    edges = [round(i * n / BINS) for i in range(BINS + 1)]
+    return [round(sum(counts[a:b]) / total, 4) for a, b in pairwise(edges)]
+
+
+def extras(config: Config, rows: Sequence[Row]) -> dict[str, Any]:
+    """Return the curve of gamma, and operations and levels of the first and the last epoch."""
+    if not rows[-1]["gamma"]:
+        return {}
+    count = min(POINTS, len(rows))
+    chosen = sorted({round(i * (len(rows) - 1) / max(count - 1, 1)) for i in range(count)})
+    curve = {"epoch": [rows[i]["epoch"] for i in chosen], "gamma": [_rounded(rows[i]["gamma"]) for i in chosen]}
+    if config.families:
+        return {"curve": curve}
+    ends = {"first": rows[0], "last": rows[-1]}
+    return {
+        "curve": curve,
+        "kept": {name: operations(row) for name, row in ends.items()},
+        "levels": {name: levels(row) for name, row in ends.items()},
+    }
+
+
+def _rounded(values: Sequence[float]) -> list[float]:
+    return [round(value, 4) for value in values]

@@ -1,0 +1,75 @@
+"""docs/reproduce.md: every table and figure beside the paper's, from the rows in results/ alone."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+from invaug.lab.report.tables import MARKDOWN, to_markdown
+from invaug.lab.reproduce import outcome, plans
+from invaug.lab.reproduce.cells import SCALES, Experiment, Scale
+from invaug.lab.reproduce.outcome import Outcome
+from invaug.lab.reproduce.paper import PUBLISHED
+
+COMMAND = "python -m invaug.lab.reproduce -o docs/reproduce.md"
+HEAD = f"""# The paper, reproduced
+
+Generated from `results/` by `{COMMAND}`; do not edit.
+
+```console
+$ invaug reproduce --list                      # every experiment: cost, what is done, what the paper found
+$ invaug reproduce table-1                     # small scale: subsets, two cores
+$ invaug reproduce table-1 --scale full        # as published, presets paper and authors-code
+$ invaug reproduce table-1 --dry-run           # every config and the estimate; trains nothing
+```
+
+Runs are skipped when done and go on when broken. Test images are measured once, when a run is done; epsilon is fixed
+in the plan before. Ours is the mean over seeds ± half its 95 % interval (Student); the paper's ± is what it says. Runs
+that failed or were left out are counted. At the small scale the task is another one than the paper's: the order of the
+methods compares, the numbers do not.
+"""
+VERDICTS = {True: "shown", False: "**not shown**", None: "not run yet"}
+
+
+def escaped(text: str) -> str:
+    """Return a text that Markdown shows as it is, on one line."""
+    return MARKDOWN.sub(r"\\\g<0>", " ".join(text.split()))
+
+
+def page(results: Path) -> str:
+    """Return the whole page."""
+    parts = [HEAD, *(_section(experiment, results) for experiment in plans.experiments().values())]
+    return "\n".join(parts)
+
+
+def _section(experiment: Experiment, results: Path) -> str:
+    published = PUBLISHED[experiment.name]
+    lines = [f"## {experiment.name}: {escaped(experiment.title)}", ""]
+    said = f"Paper, {escaped(published.place)}: {escaped(experiment.found)}."
+    if published.spread:
+        said += f" Its ±: {escaped(published.spread)}."
+    if published.note:
+        said += f" Note: {escaped(published.note)}."
+    lines += [said, ""]
+    for scale in SCALES[::-1]:
+        lines += _scale(experiment, scale, results)
+    return "\n".join(lines)
+
+
+def _scale(experiment: Experiment, scale: Scale, results: Path) -> Iterator[str]:
+    plan, command = experiment.plans[scale], f"`invaug reproduce {experiment.name} --scale {scale}`"
+    rows = outcome.read(outcome.path_of(results, experiment.name, scale))
+    if not rows:
+        why = f"cannot run yet: {escaped(plan.lacks)}" if plan.lacks else f"to be run: {command}"
+        yield from (f"{scale.capitalize()} scale: {why}.", "")
+        return
+    found = Outcome(experiment, scale, rows)
+    yield from (f"{scale.capitalize()} scale, {command}:", "", to_markdown(found.table()))
+    yield from (f"- {escaped(note)}" for note in plan.notes)
+    yield from (f"- {escaped(cell.label)} cannot run yet: {escaped(cell.lacks)}" for cell in plan.cells if cell.lacks)
+    yield from (f"- {escaped(text)}: {VERDICTS[holds]}" for text, holds in found.verdicts())
+    failures = [row for row in rows if row.status == outcome.FAILED]
+    yield from (
+        f"- failed: {escaped(row.cell)}, seed {row.seed}: {escaped(str(row.more.get('reason')))}" for row in failures
+    )
+    yield ""

@@ -1,0 +1,20 @@
+"""An experiment small enough for a test: two cells on real digits."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from invaug.lab.reproduce.cells import Cell, Claim, Experiment, Plan, compared
+
+BASE = {"batch_size": 64, "lr": 0.05, "workers": 0, "threads": 1}
+EPOCHS = 6  # enough to be killed and stopped on the way
+
+
+def tiny(data: Path, *, lr: float = 0.05, seeds: int = 3, epochs: int = 2) -> Experiment:
+    """Return two cells of the data in an .npz, and a sentence about them."""
+    base = {**BASE, "data": str(data), "model": "cnn-small", "epochs": epochs, "n_steps": 1, "dual_lr": 0.01}
+    ours = {**base, "method": "constrained", "epsilon": 1.0}
+    cells = (Cell("none", {**base, "method": "none", "lr": lr}), Cell("ours", ours))
+    claim = Claim("a sentence", compared(lambda a, b: a != b, ("none", "test_accuracy"), ("ours", "test_accuracy")))
+    numbers = ("test_accuracy", "gamma", "extreme")
+    return Experiment("tiny", "two cells", "nothing", numbers, {"small": Plan(cells, seeds)}, (claim,), ("kept",))
