@@ -111,7 +111,7 @@ class Law:
             gammas.append(0.05 if part <= self.limits[family] else 2.0 + seed)
         row = {"uniform": {"loss": 0.5, "accuracy": 0.9}}
         return {"gamma": gammas, "families": dict.fromkeys(families, row), "test_accuracy": 0.9, "model": "law",
-                "epsilon": 0.8, "seconds": 1.0}  # fmt: skip
+                "epsilon": 0.8, "seconds": 1.0, "reference": 0.01}  # fmt: skip
 
 
 def test_the_search_finds_how_far_each_family_is_cheap_to_an_eighth():

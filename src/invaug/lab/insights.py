@@ -26,6 +26,7 @@ from invaug.lab.display import Screen
 from invaug.lab.errors import RunError, UserError, nearest
 from invaug.lab.families import Ranges, explicit, is_graded, scaled, usable, usual
 from invaug.lab.insights_words import Finding, Prices, lines, toml
+from invaug.lab.record import read
 from invaug.lab.report import report_runs
 from invaug.lab.report.insights import CHEAP
 from invaug.lab.report.reading import INSIGHTS
@@ -38,7 +39,7 @@ number of steps, so that prices of long and short trainings can be compared. Sma
 not have, whose gamma only grows, stays below the weight of the images as they are and spoils nothing for the others."""
 LARGEST_SIDE = 64  # of the images of the small network
 HELD_OUT = 0.2
-LOOKS = 2.0  # transformed images per clean one, shared by all families
+LOOKS = 1.0  # transformed images per clean one, shared by all families
 PLAN, SUGGESTED = "plan.json", "suggested.toml"
 
 
@@ -66,7 +67,7 @@ class Asked:
     seeds: int = 3
     rounds: int = 3
     images: int = 5000
-    epochs: int = 20
+    epochs: int = 10
     model: str = "auto"
     epsilon: float | None = None
     image_size: int | None = None
@@ -232,6 +233,7 @@ class Trainer:
         config = configs.build({**self.plan.settings, "seed": seed, "families": families})
         config = train.decide_for(config.model_copy(update={"data_dir": self.asked.data_dir}), dataset, config.method)
         found = self._train(config, dataset, folder)
+        found["reference"] = reference(read(folder), config, len(dataset.train))
         if not all(math.isfinite(gamma) for gamma in found["gamma"]):
             raise RunError(f"the prices of {folder} are not finite: lower --epochs or raise --epsilon")
         atomic.write_text(done, json.dumps(found))
@@ -247,6 +249,17 @@ class Trainer:
         )  # fmt: skip
 
 
+def reference(rows: Sequence[Mapping[str, Any]], config: Config, n_images: int) -> float:
+    """Return the gamma of a constraint on the images as they are, had there been one: what learning at all costs.
+
+    Every family pays this too, so a price is read as what it costs beyond.
+    """
+    n_steps, gamma = max(n_images // config.batch_size, 1), 0.0
+    for row in rows:
+        gamma = max(gamma + config.dual_lr * n_steps * (row["train_loss"] - (config.epsilon or 0.0)), 0.0)
+    return gamma
+
+
 def search(plan: Plan, training: Callable[[str, int, Mapping[str, Ranges]], dict[str, Any]]) -> Prices:
     """Return the price of every family, and how far each is cheap."""
     trained = [training(f"seed-{seed}", seed, plan.families) for seed in range(plan.seeds)]
@@ -255,6 +268,7 @@ def search(plan: Plan, training: Callable[[str, int, Mapping[str, Ranges]], dict
         name: Finding(
             name, plan.families[name],
             gammas=[row["gamma"][k] for row in trained],
+            beyond=[row["gamma"][k] - row["reference"] for row in trained],
             losses=[row["families"][name]["uniform"]["loss"] for row in trained],
             accuracies=[row["families"][name]["uniform"]["accuracy"] for row in trained],
         )
@@ -264,14 +278,15 @@ def search(plan: Plan, training: Callable[[str, int, Mapping[str, Ranges]], dict
     found = [replace(finding, factor=far[name]) for name, finding in findings.items()]
     clean = [row["test_accuracy"] for row in trained]
     seconds = sum(row["seconds"] for row in trained)
-    return Prices(plan.data, trained[0]["model"], trained[0]["epsilon"], clean, found, plan.idle, seconds)
+    references = [row["reference"] for row in trained]
+    return Prices(plan.data, trained[0]["model"], trained[0]["epsilon"], clean, references, found, plan.idle, seconds)
 
 
 def cheap_ranges(
     plan: Plan, training: Callable[[str, int, Mapping[str, Ranges]], dict[str, Any]], findings: Mapping[str, Finding]
 ) -> dict[str, float]:
     """Return the part of its range up to which each family is cheap: bisection, all families in one training."""
-    low = {name: 1.0 if finding.price.mean <= CHEAP else 0.0 for name, finding in findings.items()}
+    low = {name: 0.0 if finding.verdict == "expensive" else 1.0 for name, finding in findings.items()}
     high = dict.fromkeys(findings, 1.0)
     open_ones = [name for name in findings if low[name] < 1 and is_graded(plan.families[name])]
     for number in range(plan.rounds if open_ones else 0):
@@ -285,7 +300,7 @@ def cheap_ranges(
         row = training(f"round-{number + 1}", 0, families)
         for name, gamma in zip(families, row["gamma"], strict=True):
             if name in tried:
-                (low if gamma <= CHEAP else high)[name] = tried[name]
+                (low if gamma - row["reference"] <= CHEAP else high)[name] = tried[name]
     return low
 
 

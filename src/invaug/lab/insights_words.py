@@ -22,6 +22,8 @@ class Finding:
     name: str
     ranges: Ranges
     gammas: list[float]
+    beyond: list[float]
+    """gamma minus that of the images as they are."""
     losses: list[float]
     """On held-out images under uniform draws of the family, one per seed."""
     accuracies: list[float]
@@ -36,7 +38,7 @@ class Finding:
     @property
     def verdict(self) -> str:
         """One of free, cheap, expensive."""
-        mean = self.price.mean
+        mean = fmean(self.beyond)
         return "free" if mean <= FREE else "cheap" if mean <= CHEAP else "expensive"
 
     @property
@@ -54,6 +56,8 @@ class Prices:
     epsilon: float
     accuracies: list[float]
     """On held-out images as they are, one per seed."""
+    references: list[float]
+    """gamma of the images as they are, one per seed."""
     findings: list[Finding]
     idle: list[str]
     """Families that change none of the images."""
@@ -80,6 +84,7 @@ class Prices:
             })  # fmt: skip
         return {
             "data": self.data, "model": self.model, "epsilon": self.epsilon, "clean_accuracy": self.accuracies,
+            "reference": fmean(self.references),
             "families": rows, "unchanged": self.idle, "seconds": self.seconds, "suggested": self.suggested,
             "code": code(self), "toml": toml(self),
         }  # fmt: skip
@@ -121,11 +126,12 @@ def lines(prices: Prices) -> Iterator[str]:
     seeds = f"{n} seed{'s' * (n > 1)}"
     yield f"{prices.data}: {prices.model}, epsilon {prices.epsilon:g}, {seeds}, {accuracy:.1%} of held-out images right"
     yield ""
-    width = max(len(found.name) for found in prices.findings)
+    width = max(20, *(len(found.name) for found in prices.findings))
     yield f"{'family':{width}}  {'price gamma':>14}  verdict    cheap range"
     for found in prices.ranking:
         cheap = in_words(found.cheap) if found.cheap else "none"
         yield f"{found.name:{width}}  {found.price.text('.2f'):>14}  {found.verdict:9}  {cheap}"
+    yield f"{'(images as they are)':{width}}  {estimate(prices.references).text('.2f'):>14}"
     for name in prices.idle:
         yield f"{name:{width}}  {'-':>14}  {'-':9}  changes none of the images"
     yield ""

@@ -14,8 +14,8 @@ from invaug.lab.report.reading import INSIGHTS, MAX_OPS, document, number, short
 from invaug.lab.report.tables import Cell, Table
 
 FREE, CHEAP = 0.02, 0.1
-"""gamma up to which a symmetry costs nothing worth naming, and up to which it is cheap: its loss was above epsilon by
-0.04 and by 0.2 nats on average over the training."""
+"""gamma beyond that of the images as they are, up to which a symmetry costs nothing worth naming, and up to which it is
+cheap: 0.04 and 0.2 nats of loss on average over the training."""
 Found = Mapping[str, Any]
 
 
@@ -27,7 +27,7 @@ def over(content: Content, folders: Sequence[Path]) -> Content:
     rows = families_in(found)
     if not found or not rows:
         return replace(content, notes=(*notes, *content.notes))
-    figure = prices(rows)
+    figure = prices(rows, number(found.get("reference")) or 0.0)
     return replace(
         content,
         title=f"Which symmetries {short(found.get('data', 'the data'), 60)} has, and what each costs",
@@ -57,7 +57,7 @@ def verdict(rows: Sequence[Found]) -> str:
     return f"{text[:1].upper()}{text[1:]}."
 
 
-def prices(rows: Sequence[Found]) -> Figure:
+def prices(rows: Sequence[Found], reference: float) -> Figure:
     """Return the price of each family as a bar with its interval over seeds."""
     title = "γ of each symmetry at the end of training"
     names = tuple(_name(row) for row in rows)
@@ -73,7 +73,7 @@ def prices(rows: Sequence[Found]) -> Figure:
         for name, value, end, row in zip(names, values, ends, rows, strict=True)
     )
     table = Table(title, ("family", "γ", "from", "to", "verdict", "cheap up to this part of its range"), cells)
-    drawing = Bars("γ", names, (("γ", values),), Rule(CHEAP, "cheap"), whiskers=ends)
+    drawing = Bars("γ", names, (("γ", values),), Rule(reference + CHEAP, "cheap up to here"), whiskers=ends)
     return Figure("symmetry-prices", title, drawing, reading, table)
 
 
@@ -88,7 +88,9 @@ def _suggested(found: Found) -> list[tuple[str, Table]]:
 
 def _tiles(found: Found, rows: Sequence[Found]) -> list[tuple[str, str, str]]:
     accuracies = [value for value in map(number, _list(found.get("clean_accuracy"))) if value is not None]
-    kinds = {"free": f"γ up to {FREE}", "cheap": f"γ up to {CHEAP}", "expensive": f"γ above {CHEAP}"}
+    least = number(found.get("reference")) or 0.0
+    kinds = {"free": f"γ up to {least + FREE:.2f}", "cheap": f"γ up to {least + CHEAP:.2f}",
+             "expensive": f"γ above {least + CHEAP:.2f}"}  # fmt: skip
     tiles = [
         (kind, str(sum(row.get("verdict") == kind for row in rows)), f"of {len(rows)} families, {limit}")
         for kind, limit in kinds.items()
