@@ -274,7 +274,15 @@ def summary(config: Config, dataset: datasets.Dataset, folder: Path, training: T
     rows = read(folder)
     plain = Finish(dataset.mean, dataset.std, Randomness(0, False, 0, False)).to(training.problem.gamma.device)
     names, sets = zip(*methods.transform_sets(config), strict=True)
-    each = under_each(training.network, plain, dataset.test, sets, n_draws=4, seed=config.seed, workers=config.workers)
+    each = under_each(
+        training.network,
+        plain,
+        dataset.test,
+        sets,
+        n_draws=max(4 // len(sets), 1),
+        seed=config.seed,
+        workers=config.workers,
+    )
     last, changed = rows[-1], averaged(each)
     return {
         "run": str(folder), "method": config.method, "data": dataset.name, "model": config.model,
