@@ -58,7 +58,8 @@ def ask(data: str, out: Path, **given: object) -> insights.Prices:
 
 
 @pytest.mark.parametrize(
-    ("kind", "truth"), [("r180", "rotation"), ("r90", "rotation"), ("translated", "translation"), ("scaled", "scale")]
+    ("kind", "truth"),
+    [("r180", "rotation"), ("scaled", "scale")],  # bench/insights.py has all, on two datasets
 )
 def test_the_planted_symmetry_is_the_cheapest_of_the_papers_three(tmp_path, kind, truth):
     images, labels = digits_and_labels(1500)
