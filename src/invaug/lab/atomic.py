@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import errno
+import json
 import os
 import re
 import secrets
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 
 LEFTOVER = re.compile(r"\..+\.[0-9a-f]{8}\.tmp", re.DOTALL)
 UNSYNCABLE = (errno.EINVAL, errno.ENOTSUP)  # some network file systems cannot sync a folder
@@ -93,3 +95,14 @@ def _refuse_special(path: Path) -> None:
     """Renaming over a device removes it, if the superuser asks."""
     if path.exists() and not path.is_file():
         raise OSError(errno.EINVAL, "it is not a regular file")
+
+
+def read_json(path: Path) -> dict[str, Any] | None:
+    """Return what a file of ours holds, None where there is none or it is none."""
+    if path.is_symlink() or not path.is_file():
+        return None
+    try:
+        found = json.loads(path.read_text(encoding="utf-8"))
+    except (ValueError, OSError, RecursionError):
+        return None
+    return found if isinstance(found, dict) else None

@@ -177,26 +177,15 @@ def folder_for(out: Path | None, plan: Plan) -> Path:
     """Return the folder: one that holds the same plan goes on, one that holds another is refused."""
     stem = out or Path("runs") / f"{Path(plan.data).stem}-insights"
     wanted = json.loads(json.dumps(asdict(plan)))
-    if _plan_in(stem) == wanted or not stem.exists() or (stem.is_dir() and not any(stem.iterdir())):
+    if atomic.read_json(stem / PLAN) == wanted or not stem.exists() or (stem.is_dir() and not any(stem.iterdir())):
         return stem
     if out is None:
         return train.free_folder(stem)
-    before = _plan_in(stem)
+    before = atomic.read_json(stem / PLAN)
     if before is None:
         raise UserError(f"{out} exists and holds no insights: choose another --out")
     changed = [key for key in wanted if before.get(key) != wanted[key]]
     raise UserError(f"{out} holds insights with other settings ({', '.join(changed)}): choose another --out")
-
-
-def _plan_in(folder: Path) -> dict[str, Any] | None:
-    path = folder / PLAN
-    if path.is_symlink() or not path.is_file():
-        return None
-    try:
-        found = json.loads(path.read_text(encoding="utf-8"))
-    except (ValueError, OSError, RecursionError):
-        return None
-    return found if isinstance(found, dict) else None
 
 
 def command(asked: Asked, folder: Path) -> str:
@@ -225,10 +214,10 @@ class Trainer:
         """Return the summary of the training."""
         folder = self.folder / name
         done = folder / "summary.json"
-        if done.is_file() and not done.is_symlink():
+        if (before := atomic.read_json(done)) is not None:
             for _ in range(self.asked.epochs):
                 self.epoch_done()
-            return dict(json.loads(done.read_text(encoding="utf-8")))
+            return before
         dataset = held_out(self.asked, seed)
         config = configs.build({**self.plan.settings, "seed": seed, "families": families})
         config = train.decide_for(config.model_copy(update={"data_dir": self.asked.data_dir}), dataset, config.method)

@@ -9,12 +9,13 @@ from typing import Any
 
 from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
 
+from invaug.lab import atomic
 from invaug.lab import config as configs
 from invaug.lab.display import Screen
 from invaug.lab.reproduce import costs
 from invaug.lab.reproduce.asked import Asked
 from invaug.lab.reproduce.cells import Scale
-from invaug.lab.reproduce.jobs import OUTCOME, Job, read_json
+from invaug.lab.reproduce.jobs import OUTCOME, Job
 
 
 @dataclass
@@ -47,7 +48,7 @@ class Bar:
         """Move to the end of the run, and say what came of it."""
         self.progress.update(self.task, completed=self.at + costs.seconds(job.cell, self.scale))
         if not self.quiet:
-            ended = read_json(job.folder / OUTCOME)
+            ended = atomic.read_json(job.folder / OUTCOME)
             said = f"test {ended['numbers']['test_accuracy']:.2%}" if ended else "failed"
             line = f"{self.number} of {self.most}: {job.cell.label} seed {job.seed}: {said}"
             self.console.print(line, highlight=False, soft_wrap=True)

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from invaug.lab import atomic
 from invaug.lab import config as configs
 from invaug.lab.config import Config
 from invaug.lab.errors import UserError
@@ -39,21 +40,10 @@ class Job:
 
     def found(self) -> dict[str, Any] | None:
         """Return the outcome of the run if it is done."""
-        there = read_json(self.folder / OUTCOME)
+        there = atomic.read_json(self.folder / OUTCOME)
         if there is not None and there.get("digest") != self.digest:
             raise UserError(f"{self.folder} holds a run with other settings: choose another --out, or remove it")
         return there
-
-
-def read_json(path: Path) -> dict[str, Any] | None:
-    """Return what a file of ours holds, None where there is none or it is none."""
-    if path.is_symlink() or not path.is_file():
-        return None
-    try:
-        found = json.loads(path.read_text(encoding="utf-8"))
-    except (ValueError, OSError, RecursionError):
-        return None
-    return found if isinstance(found, dict) else None
 
 
 def policy_of(cell: Cell, data_dir: Path | None) -> dict[str, Path]:
@@ -103,7 +93,7 @@ def row_of(asked: Asked, job: Job) -> Row | None:
     if found:
         more = {key: found[key] for key in ("versions", *asked.experiment.keeps) if key in found}
         return Row(job.cell.label, job.seed, DONE, config, found["numbers"], more)
-    failed = read_json(job.folder / FAILURE)
+    failed = atomic.read_json(job.folder / FAILURE)
     if failed and failed.get("digest") == job.digest:
         return Row(job.cell.label, job.seed, FAILED, config, {}, {"reason": str(failed.get("reason"))})
     return None
