@@ -223,7 +223,7 @@ def insights(
     seeds: Annotated[int, typer.Option(min=1, max=20, help="trainings for the interval of a price")] = 3,
     rounds: Annotated[int, typer.Option(min=0, max=6, help="trainings that search how far a family is cheap")] = 3,
     images: Annotated[int, typer.Option(min=20, help="training images to use at most")] = 5000,
-    epochs: Annotated[int, typer.Option(min=1, help="passes over them in each training")] = 10,
+    epochs: Annotated[int, typer.Option(min=1, help="passes over them in each training")] = 8,
     model: Annotated[str, typer.Option(help="the network to train [a small one]")] = "auto",
     epsilon: Annotated[float | None, typer.Option(help="loss allowed under a family [0.35 log(classes)]")] = None,
     image_size: Annotated[int | None, typer.Option(min=8, help="side to resize images to [at most 64]")] = None,

@@ -67,7 +67,7 @@ class Asked:
     seeds: int = 3
     rounds: int = 3
     images: int = 5000
-    epochs: int = 10
+    epochs: int = 8
     model: str = "auto"
     epsilon: float | None = None
     image_size: int | None = None
