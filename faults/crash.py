@@ -77,7 +77,7 @@ def kills(tries: int, folder: Path) -> Iterable[str]:
             yield f"try {i}, killed {when}: {wrong}"
 
 
-@case("kill -9 again and again in one run: it ends as the uninterrupted one", full=25, fast=4)
+@case("kill -9 again and again in one run: it ends as the uninterrupted one", full=25, fast=5)
 def many_kills(tries: int, folder: Path) -> Iterable[str]:
     """Kill one run that many times, a few steps apart."""
     settings = {"epochs": 12, "checkpoint_steps": 1}
@@ -164,7 +164,7 @@ def badly_told(ended: Ended, out: Path, reason: str) -> str:
 
 
 @case("files may not grow (RLIMIT_FSIZE) from a random save on: one line that says so, the last checkpoint intact, "
-      "with room again --resume ends with the same bytes", full=20, fast=1)  # fmt: skip
+      "with room again --resume ends with the same bytes", full=20, fast=2)  # fmt: skip
 def small_files(tries: int, folder: Path) -> Iterable[str]:
     """Limit the size of files to less than the tensors need."""
 
@@ -175,7 +175,7 @@ def small_files(tries: int, folder: Path) -> Iterable[str]:
 
 
 @case("tensors or manifest of a random save written to /dev/full: one line that says so, the last checkpoint intact, "
-      "--resume ends with the same bytes", full=20, fast=1)  # fmt: skip
+      "--resume ends with the same bytes", full=20, fast=2)  # fmt: skip
 def dev_full(tries: int, folder: Path) -> Iterable[str]:
     """Let the system itself say that there is no space."""
 
@@ -332,7 +332,7 @@ def early_signals(tries: int, folder: Path) -> Iterable[str]:
 
 
 @case("a second signal while the first one's state is being saved: exit 143 or 130 before that save ends; going on "
-      "gives the same bytes", full=10, fast=1)  # fmt: skip
+      "gives the same bytes", full=10, fast=2)  # fmt: skip
 def second_signal(tries: int, folder: Path) -> Iterable[str]:
     """Signal twice into a save of more than two seconds."""
     data, expected, _ = whole_run(folder)

@@ -186,7 +186,7 @@ def whole(run: Path, epochs: int) -> str:
     return ""
 
 
-@case("simultaneous starts in one folder: one trains to its end, each other is refused in one line", full=50, fast=6)
+@case("simultaneous starts in one folder: one trains to its end, each other is refused in one line", full=50, fast=10)
 def simultaneous_starts(tries: int, folder: Path) -> Iterator[str]:
     """One start is one try."""
     yield from forker().ask("crowd", tries, str(folder))

@@ -125,8 +125,10 @@ def uneven(tries: int, folder: Path) -> Iterator[str]:
 
 @case("only rank 0 writes into the run's folder", full=3, fast=0)
 def one_writer(tries: int, folder: Path) -> Iterator[str]:
+    logs = folder / "logs.toml"
+    logs.write_text('log = ["csv"]\n')  # as a flag, torchrun would take --log for its own
     for n in (2, 3, 4)[:tries]:
-        found = ran(folder, small.write_data(folder), n, batch_size=4)
+        found = ran(folder, small.write_data(folder), n, batch_size=4, config=logs)
         written = [len((found.log / f"writes-{rank}").read_text().splitlines()) for rank in range(n)]
         if found.code or not written[0] or any(written[1:]):
             yield f"{n} ranks: exit code {found.code}, files opened for writing {written}"
@@ -183,7 +185,7 @@ def killed_without_torchrun(tries: int, folder: Path) -> Iterator[str]:
     for i in range(tries):
         with started(folder, data, 2, **settings) as (process, log, out):
             killed = kill_one(log, i % 2, after_steps=dice.randrange(3, 90))
-            process.wait(timeout=200)
+            said = process.communicate(timeout=60)[1]
             left = alive(log)
         words = ["train", "--resume", "--out", str(out), "--quiet", "--trust-model"]
         again = subprocess.run(
@@ -191,7 +193,8 @@ def killed_without_torchrun(tries: int, folder: Path) -> Iterator[str]:
         )  # fmt: skip
         wrong = small.told(small.differences(whole, small.result(out))) if not again.returncode else again.stderr[-200:]
         if not killed or left or wrong:
-            yield f"try {i}: killed {killed}, still there {left}; {wrong}"
+            ended = f"ended with {process.returncode}: {said[-200:]}"
+            yield f"try {i}: killed {killed}, still there {left}; {wrong}; {ended}"
 
 
 def kill_one(log: Path, rank: int, after_steps: int, patience: float = 400) -> bool:
