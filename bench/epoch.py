@@ -17,6 +17,7 @@ from torch.utils.data import DataLoader, Dataset
 import timing
 from invaug.lab import config as configs
 from invaug.lab import datasets, loop
+from invaug.lab.splits import Split
 from invaug.lab.training import prepare
 from timing import Spread, Task
 
@@ -33,7 +34,7 @@ def images(real: bool = True) -> datasets.Dataset:
     noise = torch.randint(256, (N_IMAGES, 3, 32, 32), dtype=torch.uint8, generator=torch.Generator().manual_seed(0))
     pixels = timing.real_images(32, N_IMAGES)[0] if real else noise
     targets = torch.randint(10, (len(pixels),), generator=torch.Generator().manual_seed(0))
-    split = datasets.Split(targets=targets, images=pixels, files=None)
+    split = Split(targets=targets, images=pixels, files=None)
     classes = tuple(map(str, range(10)))
     return datasets.Dataset("cifar10", split, None, split, classes, (0.49, 0.48, 0.45), (0.2, 0.2, 0.2), (3, 32, 32))
 

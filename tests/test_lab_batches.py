@@ -22,8 +22,8 @@ from PIL import Image
 
 from invaug.lab import batches as module
 from invaug.lab.batches import Batch, batches, n_batches
-from invaug.lab.datasets import Split, shuffled
 from invaug.lab.errors import RunError, UserError
+from invaug.lab.splits import Split, shuffled
 
 
 def in_memory(n: int) -> Split:

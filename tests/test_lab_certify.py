@@ -24,7 +24,6 @@ from conftest import real_images
 from invaug import Op, TransformSet, ops, sets
 from invaug.lab import bounds, certificate, certificate_drawn, certify, certify_tables, cli, scored
 from invaug.lab.certificate import Question
-from invaug.lab.datasets import Split
 from invaug.lab.errors import UserError
 from invaug.lab.finish import Finish, Randomness
 from invaug.lab.report import page
@@ -34,6 +33,7 @@ from invaug.lab.run import Predictor
 from invaug.lab.scored import Adaptive, Block, Exhaustive, Matrix, Sample
 from invaug.lab.scored_files import Cache
 from invaug.lab.signals import Stopped
+from invaug.lab.splits import Split
 from invaug.samplers import chain_probabilities
 from lab_runs import train, write_digits
 from pillow_reference import by_pillow

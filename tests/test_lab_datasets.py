@@ -23,9 +23,10 @@ import pytest
 import torch
 from PIL import Image
 
-from invaug.lab import archives, datasets, readers, sources
+from invaug.lab import archives, datasets, readers, sources, splits
 from invaug.lab.datasets import load
 from invaug.lab.errors import UserError
+from invaug.lab.splits import Split
 
 OFFICIAL = os.environ.get("INVAUG_DATA")
 RNG = np.random.default_rng(0)
@@ -113,7 +114,7 @@ def write_images(root: Path, counts: dict[str, int], side: int = 8) -> Path:
     return root
 
 
-def counts(split: datasets.Split | None) -> list[int]:
+def counts(split: Split | None) -> list[int]:
     assert split is not None
     return torch.bincount(split.targets).tolist()
 
@@ -604,20 +605,38 @@ def test_stratified_takes_the_first_of_each_class_after_a_shuffle() -> None:
     targets = torch.tensor([0, 1, 2, 1, 1, 0, 2, 2, 2, 0, 1])
     wanted = [2, 1, 3]
     left, slowly = list(wanted), np.zeros(len(targets), bool)
-    for row in datasets.shuffled(len(targets), 4, 7):
+    for row in splits.shuffled(len(targets), 4, 7):
         if left[targets[row]]:
             left[targets[row]] -= 1
             slowly[row] = True
-    assert (datasets.stratified(targets, np.array(wanted), 4, 7) == slowly).all()
+    assert (splits.stratified(targets, np.array(wanted), 4, 7) == slowly).all()
 
 
 PINNED = [3, 7, 1, 0, 6, 9, 2, 5, 8, 4]  # changing this changes every run ever recorded
 
 
+def test_folds_share_no_image_and_hold_every_one_out_once() -> None:
+    whole = load("digits", per_class=7)
+    folds = [load("digits", per_class=7, val_fraction=0.334, val_fold=fold) for fold in range(4)[:3]]
+    assert folds[0].val is not None
+    first = load("digits", per_class=7, val_fraction=0.334)
+    assert torch.equal(folds[0].val.images, first.val.images)  # type: ignore[union-attr]
+    counts = [np.bincount(fold.val.targets).tolist() for fold in folds]  # type: ignore[union-attr]
+    assert counts == [[2] * 10, [2] * 10, [2] * 10]
+    held = [{image.numpy().tobytes() for image in fold.val.images} for fold in folds]  # type: ignore[union-attr]
+    assert sum(map(len, held)) == len(set.union(*held)) == 60
+    for fold, mine in zip(folds, held, strict=True):
+        rest = {image.numpy().tobytes() for image in fold.train.images}  # type: ignore[union-attr]
+        assert not rest & mine
+        assert len(rest | mine) == len({image.numpy().tobytes() for image in whole.train.images})  # type: ignore[union-attr]
+    with pytest.raises(UserError, match=r"part 4 of 0\.334, counted from 0, is empty: class 0 has 7 images"):
+        load("digits", per_class=7, val_fraction=0.334, val_fold=4)
+
+
 def test_the_order_of_a_seed_is_the_same_in_every_release() -> None:
-    assert datasets.shuffled(10, 0, 3, 0).tolist() == PINNED
-    assert datasets.shuffled(10, 0, 3, 1).tolist() != PINNED
-    assert datasets.shuffled(10, 1, 3, 0).tolist() != PINNED
+    assert splits.shuffled(10, 0, 3, 0).tolist() == PINNED
+    assert splits.shuffled(10, 0, 3, 1).tolist() != PINNED
+    assert splits.shuffled(10, 1, 3, 0).tolist() != PINNED
 
 
 @pytest.mark.parametrize(

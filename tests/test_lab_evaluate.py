@@ -18,11 +18,11 @@ from torch.nn import functional as F
 
 from invaug import TransformSet, sets
 from invaug.lab import datasets, evaluate, inspect_run
-from invaug.lab.datasets import Split
 from invaug.lab.errors import UserError
 from invaug.lab.finish import Finish, Randomness
 from invaug.lab.inspect_run import at_five, evaluate_run
 from invaug.lab.report import measuring
+from invaug.lab.splits import Split
 from invaug.lab.train import run_all
 
 MEAN, STD = (0.2, 0.15, 0.1), (0.3, 0.25, 0.2)

@@ -16,9 +16,10 @@ from PIL import Image
 from torch import Tensor, nn
 
 from invaug.lab import atomic, checkpoint, config, datasets, export, models, run
-from invaug.lab.datasets import Dataset, Split
+from invaug.lab.datasets import Dataset
 from invaug.lab.errors import UserError
 from invaug.lab.export import export_run, predict_files
+from invaug.lab.splits import Split
 
 CLASSES = ("zero", "one", "two", "three", "four", "five", "six", "seven", "eight", "nine")
 MODELS = {"cnn-small": (1, 28, 28), "resnet-8": (3, 32, 32)}

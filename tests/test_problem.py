@@ -743,3 +743,28 @@ def test_shares_of_several_constraints_are_drawn_apart_and_counted_apart():
 def test_a_share_that_is_none_is_refused(share):
     with pytest.raises(ValueError, match="share must be above 0 and at most 1"):
         Constraint(fixed(inverted), 0.5, share=share)
+
+
+def test_without_the_clean_view_the_gradient_is_that_of_the_kept_images_alone():
+    problem = doubled(Constraint(sets.wide(), 0.5), dual_lr=0.0, gamma_init=1.0, clean=False)
+    model, images, targets = smooth_network(), make_images(6), make_targets(6)
+    step = problem(model, images, targets)
+    model.zero_grad()
+    step.lagrangian.backward()
+    found = [parameter.grad.clone() for parameter in model.parameters()]
+    kept = problem.finish(problem.constraints[0].transforms.apply(images, step.kept[0]))
+    model.zero_grad()
+    loss = F.cross_entropy(model(kept), targets)
+    loss.backward()
+    for mine, theirs in zip(found, model.parameters(), strict=True):
+        torch.testing.assert_close(mine, theirs.grad)
+    assert step.loss == pytest.approx(loss.item(), rel=1e-5)
+    assert step.slack.item() == pytest.approx(loss.item() - 0.5, rel=1e-5)
+
+
+@pytest.mark.parametrize("settings", [{"n_views": 2}, {"share": 0.5}, {"epsilon": math.inf}, {"twice": True}])
+def test_leaving_the_clean_view_out_needs_one_constraint_on_whole_batches(settings):
+    constraint = Constraint(sets.wide(), settings.get("epsilon", 0.5), share=settings.get("share", 1.0))
+    constraints = [constraint] * (2 if settings.get("twice") else 1)
+    with pytest.raises(ValueError, match="clean=False needs one constraint and one view of whole batches"):
+        InvarianceConstrained(*constraints, n_views=settings.get("n_views", 1), clean=False)

@@ -54,7 +54,7 @@ class Step(NamedTuple):
     lagrangian: Tensor
     """loss + gamma · slack, to call backward on."""
     loss: Tensor
-    """Mean loss of the clean view, without gradient."""
+    """Mean loss of the clean view, without gradient; of the kept ones where the clean one is left out."""
     slack: Tensor
     """Mean loss of the kept views minus epsilon, one per constraint, averaged over ranks; positive = violated."""
     kept: tuple[Draw | None, ...]
@@ -62,7 +62,7 @@ class Step(NamedTuple):
     chains: tuple[Chain | None, ...]
     """How each sampler chose them, in tensors of shape (n_views, batch); None where epsilon is infinite."""
     outputs: Any
-    """What the model said of the clean view, without gradient: for accuracy."""
+    """What the model said of the view of `loss`, without gradient: for accuracy."""
 
     @property
     def acceptance(self) -> Tensor:
@@ -104,6 +104,7 @@ class InvarianceConstrained(nn.Module):
         scoring: "frozen" scores in eval mode and leaves no trace; "train" scores as the authors did.
         scoring_batch: Largest number of proposals scored at once; None scores all at once.
         joint: Clean and kept views in one forward pass, so BatchNorm sees them together; False makes one pass each.
+        clean: False leaves the clean view out: gamma times the kept ones' slack is all there is.
         seed: With the number of batches seen and the rank, the only source of randomness.
     """
 
@@ -122,17 +123,20 @@ class InvarianceConstrained(nn.Module):
         scoring: Literal["frozen", "train"] = "frozen",
         scoring_batch: int | None = 256,
         joint: bool = True,
+        clean: bool = True,
         seed: int = 0,
     ) -> None:
         super().__init__()
         _check_problem(constraints, n_steps, n_views, dual_lr, gamma_init, scoring, scoring_batch)
+        if not clean and ([c.active and c.share == 1 for c in constraints] != [True] or n_views > 1):
+            raise ValueError("clean=False needs one constraint and one view of whole batches: all there is to learn")
         self.constraints = constraints
         self.n_steps, self.n_views = n_steps, n_views
         self.dual_lr = dual_lr
         self.finish = finish
         self.loss_fn = loss_fn
         self.scoring, self.scoring_batch = scoring, scoring_batch
-        self.joint = joint
+        self.joint, self.clean = joint, clean
         self.seed = seed
         self.register_buffer("gamma", torch.full((len(constraints),), float(gamma_init)))
         self.register_buffer("n_batches", torch.zeros((), dtype=torch.long))
@@ -148,21 +152,21 @@ class InvarianceConstrained(nn.Module):
         _check_batch(images, targets)
         generator = generator or self._generator()
         self.n_batches += 1
-        clean = self.finish(images)
+        views = [(self.finish(images), targets)] if self.clean else []
+        n_clean = len(views)
         chosen = [self._choose(c, model, images, targets, generator) if c.active else None for c in self.constraints]
-        there = list(filter(None, chosen))
-        outputs, losses = self._losses(
-            model, [clean, *(c.inputs for c in there)], [targets, *(c.labels for c in there)]
-        )
-        means = iter([view_losses.mean() for view_losses in losses])
-        loss = next(means)
-        lagrangian = loss
+        views += [(c.inputs, c.labels) for c in chosen if c]
+        outputs, losses = self._losses(model, *map(list, zip(*views, strict=True)))
+        means = [view_losses.mean() for view_losses in losses]
+        lagrangian = means[0] if self.clean else torch.zeros_like(means[0])
+        kept = iter(means[n_clean:])
         for gamma, constraint in zip(self.gamma.clone(), self.constraints, strict=True):
             if constraint.active:
-                lagrangian = lagrangian + gamma * (next(means) - constraint.epsilon)
+                lagrangian = lagrangian + gamma * (next(kept) - constraint.epsilon)
         draws = tuple(c.draw if c else None for c in chosen)
         chains = tuple(c.chain if c else None for c in chosen)
-        return Step(lagrangian, loss.detach(), self._slack(losses[1:]), draws, chains, outputs)
+        slack = self._slack(losses[n_clean:])
+        return Step(lagrangian, means[0].detach(), slack, draws, chains, outputs)
 
     @torch.no_grad()
     def dual_step(self, slack: Tensor) -> None:

@@ -13,9 +13,10 @@ from numpy.typing import NDArray
 from torch import Tensor
 from torch.utils import data
 
-from invaug.lab.datasets import MEMORY, ORDER, Split, shuffled
+from invaug.lab.datasets import MEMORY
 from invaug.lab.decoding import decode, quiet
 from invaug.lab.errors import RunError, UserError, reason_of
+from invaug.lab.splits import ORDER, Split, shuffled
 
 PREFETCH = 4  # batches each worker is ahead
 DEATHS = {

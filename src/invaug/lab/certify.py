@@ -91,17 +91,16 @@ def _question(config: Config, facts: DataFacts, sample: Sample, confidence: floa
     cap = max(CAP, CAP_OF_GUESS * math.log(len(facts.classes)))
     return Question(
         methods.transform_sets(config)[0][1], sample.targets.cpu().numpy(), facts.classes, facts.image_shape,
-        confidence, cap, held_to(config, len(facts.classes)), _n_steps(config),
+        confidence, cap, held_to(config, len(facts.classes))[0], _n_steps(config),
     )  # fmt: skip
 
 
-def held_to(config: Config, n_classes: int) -> float | None:
-    """Return the epsilon a run was held to; None for methods without a constraint, or with a fixed gamma."""
+def held_to(config: Config, n_classes: int) -> list[float | None]:
+    """Return the epsilon of each constraint of a run; None for methods without one, or with a fixed gamma."""
     spec = methods.METHODS[config.method]
     if not spec.constrains or not spec.settings.get("dual_lr", 1.0):
-        return None
-    epsilon = methods.epsilon(config, n_classes)
-    return epsilon if math.isfinite(epsilon) else None
+        return [None] * max(len(config.families), 1)
+    return [level if math.isfinite(level) else None for level in methods.epsilons(config, n_classes)]
 
 
 def _n_steps(config: Config) -> int:
@@ -149,13 +148,15 @@ def _certificates(
     found = []
     with RunLock(folder), Signals() as signals, inspect_run.progress_bars() as step:
         job = Job(predictor, sample, methods.loss_function(config), step, lambda: bool(signals.caught))
-        for i, (name, transforms) in enumerate(methods.transform_sets(config), 1):
+        levels = held_to(config, len(question.classes))
+        for i, ((name, transforms), level) in enumerate(zip(methods.transform_sets(config), levels, strict=True), 1):
             place = folder / f"{'own' if own else 'other'}-{i}"
-            certified = _certified(job, name, replace(question, transforms=transforms), place, key)
+            asked = replace(question, transforms=transforms, epsilon=level)
+            certified = _certified(job, name, asked, place, key)
             if certified is None:
                 stopped = Stopped(signals.caught)
                 raise Stopped(signals.caught, f"{stopped}; what was scored is kept, go on with: {again}")
-            found.append({"name": name, **certified})
+            found.append({"name": name, "epsilon": level, **certified})
     return found
 
 

@@ -2,20 +2,18 @@
 
 from __future__ import annotations
 
-import inspect
 import json
 import sys
 from collections.abc import Callable
 from pathlib import Path
-from types import UnionType
-from typing import Annotated, Any, Literal, Optional, Union, get_args, get_origin
+from typing import Annotated, Any
 
 import typer
-from pydantic.fields import FieldInfo
 
 from invaug.lab import config as configs
 from invaug.lab.environment import is_first
 from invaug.lab.errors import RunError, UserError, nearest
+from invaug.lab.flags import Fixed, folder, with_config
 from invaug.lab.outlets import outlets, plain, say
 from invaug.lab.signals import Stopped
 
@@ -86,6 +84,8 @@ Examples:
 """
 
 
+JOBS_HELP = "trainings at the same time, each in a process of its own"
+ON_HELP = "processes; ray on this machine; or the address of a Ray cluster"
 OUT_HELP = "folder of the run [a new one in runs/]"
 
 
@@ -94,10 +94,7 @@ def train(
     as_json: bool, trust_model: bool, **flags: Any,
 ) -> None:  # fmt: skip
     """Collect what was given, build the config, run."""
-    given = configs.read(config) if config else {}
-    given |= {key: value for key, value in flags.items() if value not in (None, [], ())}
-    if data:
-        given["data"] = data
+    given = _given(data, config, flags)
     from invaug.lab.train import run_all
 
     results = run_all(
@@ -107,70 +104,68 @@ def train(
         print(json.dumps(results))
 
 
-def _flags() -> list[inspect.Parameter]:
-    """Return one command-line option per key of the config."""
-    parameters = []
-    for name, field in configs.Config.model_fields.items():
-        if name in ("data", "families"):  # an argument; tables, which a flag cannot say
-            continue
-        flag = "--" + name.replace("_", "-")
-        spelled = f"{flag}/--no-{flag[2:]}" if field.annotation is bool else flag
-        option = typer.Option(spelled, help=_flag_help(field), show_default=False)
-        annotation: Any = Annotated[Optional[_flag_type(field.annotation)], option]  # noqa: UP045
-        parameters.append(inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, default=None, annotation=annotation))
-    return parameters
-
-
-def _flag_help(field: FieldInfo) -> str:
-    """Return the description, the choices if there are some, and the default."""
-    kind = get_args(field.annotation)[0] if get_origin(field.annotation) is list else field.annotation
-    choices = f": {', '.join(get_args(kind))}" if get_origin(kind) is Literal else ""
-    default = "" if field.default in (None, [], -1) else f" [{field.default}]"
-    return f"{field.description}{choices}{default}"
-
-
-def _flag_type(kind: Any) -> Any:
-    """Return the type typer parses: literals stay text, because the config says what is near a wrong one."""
-    if get_origin(kind) in (Union, UnionType):
-        kind = next(part for part in get_args(kind) if part is not type(None))
-    if get_origin(kind) is list:
-        return list[str]
-    return str if get_origin(kind) is Literal else kind
-
-
-def _folder(name: str) -> Path:
-    """Return the path; the empty one, as of a shell variable that is not set, would be the folder we are in."""
-    if not name:
-        raise typer.BadParameter("the name is empty")
-    return Path(name)
+def _given(data: str | None, config: str | None, flags: dict[str, Any]) -> dict[str, Any]:
+    """Return what a file, flags and the argument say, the last first."""
+    given = configs.read(config) if config else {}
+    given |= {key: value for key, value in flags.items() if value not in (None, [], ())}
+    return given | ({"data": data} if data else {})
 
 
 def _train_command() -> Callable[..., None]:
-    fixed: list[tuple[str, Any, Any, Any]] = [
+    fixed: list[Fixed] = [
         ("data", str | None, typer.Argument(help="a dataset, a folder, an .npz [digits]", show_default=False), None),
         ("config", str | None, typer.Option("--config", help="a TOML file, or a shipped config (invaug ls)"), None),
-        ("out", Path | None, typer.Option("--out", parser=_folder, metavar="PATH", help=OUT_HELP), None),
+        ("out", Path | None, typer.Option("--out", parser=folder, metavar="PATH", help=OUT_HELP), None),
         ("resume", bool, typer.Option("--resume", help="go on from the last checkpoint in --out"), False),
         ("compare", bool, typer.Option("--compare", help="also plain training and TrivialAugment, same budget"), False),
         ("quiet", bool, typer.Option("--quiet", help="print only where the run is"), False),
         ("as_json", bool, typer.Option("--json", help="print one JSON document instead of tables"), False),
         ("trust_model", bool, typer.Option("--trust-model", help="--resume: run the run's own module:factory"), False),
     ]  # fmt: skip
-    head = [
-        inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, default=default, annotation=Annotated[kind, option])
-        for name, kind, option, default in fixed
-    ]
-    parameters = head + _flags()
-
-    def command(**values: Any) -> None:
-        train(**values)
-
-    command.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]
-    command.__annotations__ = {parameter.name: parameter.annotation for parameter in parameters}
-    return command
+    return with_config(train, fixed)
 
 
 app.command("train", help=TRAIN_HELP)(_train_command())
+TUNE_HELP = """Choose epsilon, or other keys of the config, by cross-validation; goes on after a stop.
+
+No test image is read. Lists are tried in every combination; a range, or --trials, is searched by Optuna.
+
+\b
+Examples:
+  invaug tune photos/ --jobs 2
+  invaug tune cifar10 --per-class 100 --search epsilon=0.5,1,1.5
+  invaug tune cifar10 --search epsilon=0.2:2.3 --search lr=0.01:0.3 --trials 24
+  invaug tune cifar10 --jobs 16 --on ray://head:10001
+"""
+
+
+def tune(
+    data: str | None, config: str | None, out: Path | None, search: list[str] | None, trials: int | None, folds: int,
+    jobs: int, on: str, as_json: bool, **flags: Any,
+) -> None:  # fmt: skip
+    """Collect what was given, search."""
+    from invaug.lab.tune.command import Asked, run_tune
+
+    given = _given(data, config, flags)
+    run_tune(Asked(given, tuple(search or ()), trials, folds, out, jobs, on, config), as_json)
+
+
+def _tune_command() -> Callable[..., None]:
+    fixed: list[Fixed] = [
+        ("data", str | None, typer.Argument(help="a dataset, a folder, an .npz [digits]", show_default=False), None),
+        ("config", str | None, typer.Option("--config", help="a TOML file, or a shipped config (invaug ls)"), None),
+        ("out", Path | None, typer.Option("--out", parser=folder, metavar="PATH", help="[runs/DATA-tune]"), None),
+        ("search", list[str] | None, typer.Option("--search", help="KEY=A,B,C or KEY=LOW:HIGH; may be repeated"), None),
+        ("trials", int | None, typer.Option("--trials", min=1, help="combinations Optuna tries [20]"), None),
+        ("folds", int, typer.Option("--folds", min=2, max=100, help="parts; each is held out once"), 3),
+        ("jobs", int, typer.Option("--jobs", min=1, max=1024, help=JOBS_HELP), 1),
+        ("on", str, typer.Option("--on", help=ON_HELP), "processes"),
+        ("as_json", bool, typer.Option("--json", help="print one JSON document instead of tables"), False),
+    ]  # fmt: skip
+    return with_config(tune, fixed)
+
+
+app.command("tune", help=TUNE_HELP)(_tune_command())
 
 
 @app.command()
@@ -217,7 +212,7 @@ def certify(
 def insights(
     data: Annotated[str, typer.Argument(help="a dataset, a folder, an .npz; known+r180 and the like plant a symmetry")],
     data_dir: Annotated[Path | None, typer.Option(help="where datasets lie [env: INVAUG_DATA]")] = None,
-    out: Annotated[Path | None, typer.Option(parser=_folder, metavar="PATH", help=OUT_HELP)] = None,
+    out: Annotated[Path | None, typer.Option(parser=folder, metavar="PATH", help=OUT_HELP)] = None,
     families: Annotated[Path | None, typer.Option(help="TOML with [families.NAME] tables of your own")] = None,
     only: Annotated[list[str] | None, typer.Option(help="ask about this family alone; may be repeated")] = None,
     seeds: Annotated[int, typer.Option(min=1, max=20, help="trainings for the interval of a price")] = 3,
@@ -253,12 +248,14 @@ def reproduce(
     only: Annotated[list[str] | None, typer.Option(help="only cells with such names (*); may be repeated")] = None,
     without: Annotated[list[str] | None, typer.Option(help="leave out cells with such names (*); the same")] = None,
     out: Annotated[
-        Path | None, typer.Option(parser=_folder, metavar="PATH", help="folder of all runs [runs/reproduce]")
+        Path | None, typer.Option(parser=folder, metavar="PATH", help="folder of all runs [runs/reproduce]")
     ] = None,
     results: Annotated[
-        Path | None, typer.Option(parser=_folder, metavar="PATH", help="folder of compact results [results]")
+        Path | None, typer.Option(parser=folder, metavar="PATH", help="folder of compact results [results]")
     ] = None,
     data_dir: Annotated[Path | None, typer.Option(help="where datasets lie [env: INVAUG_DATA]")] = None,
+    jobs: Annotated[int, typer.Option(min=1, max=1024, help=JOBS_HELP)] = 1,
+    on: Annotated[str, typer.Option(help=ON_HELP)] = "processes",
     as_json: Json = False,
 ) -> None:
     """Reproduce a table or figure of the paper, and put its numbers beside ours; goes on after a stop.
@@ -269,7 +266,7 @@ def reproduce(
 
     run(
         name, scale, listing=listing, dry_run=dry_run, as_json=as_json, seeds=seeds, out=out, results=results,
-        data_dir=data_dir, only=tuple(only or ()), without=tuple(without or ()),
+        data_dir=data_dir, only=tuple(only or ()), without=tuple(without or ()), at_once=jobs, on=on,
     )  # fmt: skip
 
 

@@ -19,6 +19,7 @@ Method = Literal[
     "penalty",
     "worst",
     "identity-mix",
+    "sampled",
     "randaugment",
     "autoaugment",
     "deepaa",
@@ -36,6 +37,7 @@ class Config(BaseModel):
     fraction: float = Field(1.0, gt=0, le=1, description="share of the training images to use")
     per_class: int | None = Field(None, ge=1, description="training images to use per class")
     val_fraction: float = Field(0.0, ge=0, lt=1, description="share of the training images held out for choices")
+    val_fold: int = Field(0, ge=0, description="which part of that size is held out, counted from 0")
     image_size: int | None = Field(None, ge=1, le=8192, description="side to resize images to")
     workers: int = Field(2, ge=0, le=1024, description="processes that decode image files")
     on_bad: Literal["stop", "skip"] = Field("stop", description="image files that cannot be used; skips at most 1 %")
@@ -54,7 +56,8 @@ class Config(BaseModel):
     identity: bool = Field(True, description="whether Identity and level 0 are among the draws")
     relative_to: int | None = Field(None, ge=1, description="shifts are pixels of an image this large and grow with it")
     families: dict[str, dict[str, bool | float | tuple[float, float]]] = Field(
-        {}, description="several constraints, in a config file: [families.NAME] tables of operations and ranges"
+        {},
+        description="several constraints, in a config file: [families.NAME] tables of operations, ranges and epsilon",
     )
     share: float = Field(1.0, gt=0, le=1, description="part of each batch a constraint looks at")
     epsilon: float | None = Field(None, description="loss allowed on transformed images [0.35 log(classes)]")
@@ -158,10 +161,22 @@ def _check_together(config: Config) -> None:
     narrowed = [key for key in ("only", "without", "range") if getattr(config, key)]
     if config.families and narrowed:
         raise UserError(f"families name their own operations and ranges: leave out {', '.join(narrowed)}")
+    for name, family in config.families.items():
+        level = family.get("epsilon", 0.0)
+        if isinstance(level, bool | tuple) or not level >= 0:
+            raise UserError(f"families.{name}.epsilon must be a number, at least 0, got {level}")
     if config.method == "penalty" and not config.gamma_init:
         raise UserError("method penalty needs the weight of the transformed loss: --gamma-init, for example 1")
     if config.method == "deepaa" and config.policy is None:
         raise UserError("method deepaa needs a policy file: --policy FILE.npz")
+    if config.val_fold and (config.val_fold + 1) * config.val_fraction > 1 + 1e-6:
+        raise UserError(
+            f"val_fold {config.val_fold} counts from 0: val_fraction {config.val_fraction:g} has fewer parts"
+        )
+    if config.val_fold and not config.val_fraction:
+        raise UserError(
+            f"val_fold {config.val_fold} needs the share that is held out: set val_fraction, for example 0.2"
+        )
     if config.early_stop and not config.val_fraction:
         raise UserError(f"early_stop {config.early_stop} needs validation images: set val_fraction, for example 0.1")
 

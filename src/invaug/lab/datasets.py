@@ -1,14 +1,9 @@
-"""Datasets: a known name, an .npz or a folder of images becomes training, validation and test images as bytes.
-
-Whatever is chosen at random here (subsets, held-out images, splits) is a pure function of the seed, the same for every
-method, and takes the same share of every class.
-"""
+"""Datasets: a known name, an .npz or a folder of images becomes training, validation and test images as bytes."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from difflib import get_close_matches
 from pathlib import Path
 from typing import Any, NamedTuple, get_args
@@ -27,44 +22,12 @@ from invaug.lab.folder import Files, Listing, list_folder
 from invaug.lab.npz import check_classes, read_npz
 from invaug.lab.readers import Arrays
 from invaug.lab.sources import SOURCES, Source, obtain
+from invaug.lab.splits import HOLD_OUT, TEST, Split, divide, subset
 
 NAMES: tuple[str, ...] = tuple(SOURCES)
 MEMORY = 1_500_000_000  # bytes of pixels that live in memory and on the device: Tiny ImageNet (1.35e9) fits
 TEST_FRACTION = 0.2  # of a dataset that has no test images of its own
 N_MEASURED = 1024  # images whose mean and std stand for a dataset too large for memory
-SUBSET, HOLD_OUT, TEST, ORDER = range(4)  # purposes, each with random numbers of its own
-
-
-@dataclass(frozen=True, eq=False)
-class Split:
-    """Images and their classes: bytes in memory, or files that are decoded on demand."""
-
-    targets: Tensor
-    """int64, shape (n,)."""
-    images: Tensor | None = None
-    """uint8, shape (n, channels, height, width)."""
-    files: tuple[Path, ...] | None = None
-    shape: Shape | None = None
-    """What the files are decoded to."""
-    on_device: dict[str, tuple[Tensor, Tensor]] = field(default_factory=dict, repr=False)
-    """Copies of images and targets that `batches` made, by device."""
-
-    def __post_init__(self) -> None:
-        if (self.images is None) == (self.files is None) or (self.files is None) != (self.shape is None):
-            raise ValueError("a split has either images, or files and their shape")
-        n_images = len(self.images if self.files is None else self.files)  # type: ignore[arg-type]
-        if n_images != len(self.targets):
-            raise ValueError(f"a split has one target per image, got {len(self.targets)} for {n_images} images")
-
-    def __len__(self) -> int:
-        return len(self.targets)
-
-    def take(self, rows: NDArray[np.int64]) -> Split:
-        """Return some of the images, in the order of `rows`."""
-        index = torch.from_numpy(rows)
-        images = None if self.images is None else self.images.index_select(0, index)
-        files = None if self.files is None else tuple(self.files[row] for row in rows)
-        return Split(self.targets[index], images, files, self.shape)
 
 
 @dataclass(frozen=True)
@@ -88,6 +51,7 @@ def load(
     fraction: float = 1.0,
     per_class: int | None = None,
     val_fraction: float = 0.0,
+    val_fold: int = 0,
     image_size: int | None = None,
     seed: int = 0,
     download: bool = True,
@@ -101,6 +65,7 @@ def load(
         fraction: Share of the training images of each class that is used.
         per_class: Number of training images of each class that is used.
         val_fraction: Share of those that is held out for choices.
+        val_fold: Which part of that size is held out, counted from 0: folds of a cross-validation.
         image_size: Side the images are resized and cropped to; `decoding.choose_shape` says what happens without.
         on_bad: Whether image files that cannot be used stop the loading, or are left out if they are few.
         with_test: False leaves all test images but one where they are.
@@ -108,11 +73,11 @@ def load(
     _check_options(fraction, per_class, val_fraction, image_size, seed, on_bad)
     name, (train, val, test, classes) = _found(data, data_dir, image_size, download, on_bad)
     test = test if with_test else test.take(np.arange(1))
-    train = _subset(train, classes, fraction, per_class, seed)
+    train = subset(train, classes, fraction, per_class, seed)
     if val_fraction and val is not None:
         raise UserError(f"{data} has validation images of its own: leave out val_fraction, got {val_fraction}")
     if val_fraction:
-        train, val = _divide(train, classes, val_fraction, "val_fraction", seed, HOLD_OUT)
+        train, val = divide(train, classes, val_fraction, "val_fraction", seed, HOLD_OUT, val_fold)
     fits = sum(_n_bytes(split) for split in (train, val, test)) <= MEMORY
     train, test = _prepared(train, image_size, fits), _prepared(test, image_size, fits)
     mean, std = _moments(train, SOURCES.get(data, Source("")))  # a planted dataset has moments of its own
@@ -139,29 +104,8 @@ def _found(data: str, data_dir: Path | None, image_size: int | None, download: b
     found = _from_files(content, source.shape, image_size) if isinstance(content, Listing) else _from_arrays(content)
     train, val, test, classes = _plant(found, data)
     if test is None:  # the same test images whatever the seed
-        train, test = _divide(train, classes, TEST_FRACTION, "a test set", 0, TEST)
+        train, test = divide(train, classes, TEST_FRACTION, "a test set", 0, TEST)
     return name, _All(train, val, test, classes)
-
-
-def shuffled(n: int, *key: int) -> NDArray[np.int64]:
-    """Return a random order of n things: a pure function of the key, in every version of every library.
-
-    NumPy promises the bits of Philox for good, but not what its generators make of them.
-    """
-    bits = np.random.Philox(np.random.SeedSequence(key[0], spawn_key=key[1:])).random_raw(n)
-    return np.argsort(bits, kind="stable")
-
-
-def stratified(targets: Tensor, n_wanted: NDArray[np.int64], *key: int) -> NDArray[np.bool_]:
-    """Return a mask of `n_wanted` images of each class: the first after a shuffle, so fewer are a subset of more."""
-    labels = targets.numpy()
-    order = shuffled(len(labels), *key)
-    by_class = order[np.argsort(labels[order], kind="stable")]
-    counts = np.bincount(labels, minlength=len(n_wanted))
-    rank = np.arange(len(labels)) - np.repeat(np.cumsum(counts) - counts, counts)
-    mask = np.zeros(len(labels), bool)
-    mask[by_class] = rank < np.repeat(n_wanted, counts)
-    return mask
 
 
 def _check_options(
@@ -252,42 +196,6 @@ def _plant(found: _Found, data: str) -> _Found:
 def _split(images: NDArray[Any], labels: NDArray[Any] | None) -> Split:
     owned = np.require(images, np.uint8, ("C", "W", "O"))  # torch wants memory it may write to
     return Split(torch.from_numpy(np.array(labels, np.int64)), torch.from_numpy(owned))
-
-
-def _subset(train: Split, classes: Sequence[str], fraction: float, per_class: int | None, seed: int) -> Split:
-    """Return the same share, or the same number, of the images of each class."""
-    if per_class is None and fraction == 1:
-        return train
-    counts = np.bincount(train.targets, minlength=len(classes))
-    least = int(counts.argmin())
-    if per_class is not None and per_class > counts[least]:
-        limit = f"at most {counts[least]}, the number of training images of class {classes[least]}"
-        raise UserError(f"per_class must be {limit}, got {per_class}")
-    n_wanted = _share(fraction, counts) if per_class is None else np.full_like(counts, per_class)
-    if not n_wanted.all():
-        way_out = f"which has {counts[least]}: take at least {1 / counts[least]:.2g}"
-        raise UserError(f"fraction {fraction} leaves no training image of class {classes[least]}, {way_out}")
-    return train.take(np.flatnonzero(stratified(train.targets, n_wanted, seed, SUBSET)))
-
-
-def _share(fraction: float, counts: NDArray[np.int64]) -> NDArray[np.int64]:
-    return np.array([math.floor(fraction * count + 0.5) for count in counts.tolist()], np.int64)
-
-
-def _divide(
-    split: Split, classes: Sequence[str], fraction: float, what: str, seed: int, purpose: int
-) -> tuple[Split, Split]:
-    """Return what is left, and the share of each class that is held out."""
-    counts = np.bincount(split.targets, minlength=len(classes))
-    n_wanted = _share(fraction, counts)
-    for name, count, n in zip(classes, counts, n_wanted, strict=True):
-        if not 0 < n < count:
-            least = "take a larger share" if n == 0 and count > 1 else "it needs more"
-            raise UserError(
-                f"{what} of {fraction:g} leaves a part of class {name} empty, it has {count} images: {least}"
-            )
-    held_out = stratified(split.targets, n_wanted, seed, purpose)
-    return split.take(np.flatnonzero(~held_out)), split.take(np.flatnonzero(held_out))
 
 
 def _n_bytes(split: Split | None) -> int:

@@ -12,8 +12,8 @@ from torch.nn import functional as F
 
 from invaug import Draw, TransformSet, metropolis_hastings
 from invaug.lab.batches import Batch, batches
-from invaug.lab.datasets import Split
 from invaug.lab.finish import Finish
+from invaug.lab.splits import Split
 from invaug.samplers import Sampler
 from invaug.scoring import frozen
 

@@ -87,7 +87,9 @@ def test_data(config: Config, facts: DataFacts, data: str | None, data_dir: Path
     """
     _, height, width = facts.image_shape
     # the test images do not depend on how the training images were thinned, but fewer of these are read sooner
-    thinned = {key: getattr(config, key) for key in ("fraction", "per_class", "val_fraction", "seed", "on_bad")}
+    thinned = {
+        key: getattr(config, key) for key in ("fraction", "per_class", "val_fraction", "val_fold", "seed", "on_bad")
+    }
     dataset = datasets.load(
         data or config.data,
         data_dir=data_dir or config.data_dir,

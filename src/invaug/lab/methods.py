@@ -43,6 +43,7 @@ METHODS: dict[str, MethodSpec] = {
     "identity-mix": MethodSpec(
         "clean and λ_c's images, equally weighted", True, settings={"dual_lr": 0.0, "gamma_init": 1.0}
     ),
+    "sampled": MethodSpec("λ_c's images alone", True, settings={"dual_lr": 0.0, "gamma_init": 1.0, "clean": False}),
     "none": MethodSpec("crop, flip, cutout only"),
     "trivial": MethodSpec(
         "TrivialAugment: one operation per image", policy=lambda config, _: policies.trivial(transform_set(config))
@@ -69,12 +70,17 @@ def transform_sets(config: Config) -> tuple[tuple[str, TransformSet], ...]:
     """Return the set of each constraint, with its name."""
     if not config.families:
         return ((config.set, transform_set(config)),)
-    return tuple((name, _family(config, name, ranges)) for name, ranges in config.families.items())
+    return tuple((name, _family(config, name, _ranges(family))) for name, family in config.families.items())
 
 
 def set_name(config: Config) -> str:
     """Return what the transformations are called."""
     return " + ".join(config.families) or f"{config.set}"
+
+
+def _ranges(family: Mapping[str, sets.Range]) -> dict[str, sets.Range]:
+    """Return the operations of a family: all it says but its epsilon."""
+    return {op: limits for op, limits in family.items() if op != "epsilon"}
 
 
 def _family(config: Config, name: str, ranges: Mapping[str, sets.Range]) -> TransformSet:
@@ -87,7 +93,8 @@ def _family(config: Config, name: str, ranges: Mapping[str, sets.Range]) -> Tran
 def transform_set(config: Config) -> TransformSet:
     """Return the set the config names, narrowed as it says; of families, all their operations."""
     if config.families:
-        return _family(config, "all", {op: r for ranges in config.families.values() for op, r in ranges.items()})
+        every = {op: limits for family in config.families.values() for op, limits in _ranges(family).items()}
+        return _family(config, "all", every)
     if config.set in CONTINUOUS:
         make, default = CONTINUOUS[config.set]
         return make(config.range or default)
@@ -110,6 +117,14 @@ def epsilon(config: Config, n_classes: int) -> float:
     return round(0.35 * math.log(n_classes), 2) if config.epsilon is None else config.epsilon
 
 
+def epsilons(config: Config, n_classes: int) -> list[float]:
+    """Return the level of each constraint: a family may have one of its own."""
+    common = epsilon(config, n_classes)
+    if not config.families or not common:
+        return [common] * max(len(config.families), 1)
+    return [float(family.get("epsilon", common)) for family in config.families.values()]  # type: ignore[arg-type]
+
+
 def policy_file(config: Config) -> str:
     """Return the path of the policy file."""
     return str(config.policy)
@@ -125,8 +140,8 @@ def problem(config: Config, dataset: Dataset, finish: Finish) -> InvarianceConst
     spec = METHODS[config.method]
     constraints = []
     if spec.constrains:
-        level = epsilon(config, len(dataset.classes))
-        constraints = [Constraint(s, level, spec.sampler, config.share) for _, s in transform_sets(config)]
+        pairs = zip(transform_sets(config), epsilons(config, len(dataset.classes)), strict=True)
+        constraints = [Constraint(s, level, spec.sampler, config.share) for (_, s), level in pairs]
     settings = {name: getattr(config, name) for name in ("n_steps", "dual_lr", "gamma_init")} | spec.settings
     return InvarianceConstrained(
         *constraints, n_views=config.n_views, scoring=config.scoring, scoring_batch=config.scoring_batch,

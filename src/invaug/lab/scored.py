@@ -21,10 +21,11 @@ from torch import Tensor
 from invaug import Draw, TransformSet
 from invaug.lab.batches import batches
 from invaug.lab.bounds import log_evidence
-from invaug.lab.datasets import MEMORY, Split, shuffled
+from invaug.lab.datasets import MEMORY
 from invaug.lab.errors import UserError
 from invaug.lab.run import Predictor
 from invaug.lab.scored_files import Cache
+from invaug.lab.splits import Split, shuffled
 from invaug.scoring import Loss, frozen, per_sample
 
 BATCH = {"cpu": 128}  # inputs per forward pass: activations of more leave a processor's cache

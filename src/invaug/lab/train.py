@@ -111,15 +111,15 @@ def default_folder(config: Config) -> Path:
     return Path("runs") / f"{Path(config.data).stem}-{config.method}"
 
 
-def load_once(config: Config, fabric: Fabric) -> datasets.Dataset:
+def load_once(config: Config, fabric: Fabric, *, with_test: bool = True) -> datasets.Dataset:
     """Return the data; rank 0 reads it first, so that a download or a bad file happens once."""
     loaded: list[datasets.Dataset] = []
 
     def load() -> None:
         data = datasets.load(
             config.data, data_dir=config.data_dir, fraction=config.fraction, per_class=config.per_class,
-            val_fraction=config.val_fraction, image_size=config.image_size, seed=config.seed,
-            on_bad=config.on_bad,
+            val_fraction=config.val_fraction, val_fold=config.val_fold, image_size=config.image_size, seed=config.seed,
+            on_bad=config.on_bad, with_test=with_test,
         )  # fmt: skip
         loaded.append(data)
 
@@ -290,6 +290,7 @@ def summary(config: Config, dataset: datasets.Dataset, folder: Path, training: T
         "test_accuracy": last["test_accuracy"], "test_loss": last["test_loss"],
         "transformed_accuracy": changed["uniform"]["accuracy"], "transformed_loss": changed["uniform"]["loss"],
         "gamma": last["gamma"], "slack": last["slack"], "epsilon": finite(config.epsilon),
+        "constraint_loss": last["constraint_loss"],
         "feasible": feasible(last["slack"]) if config.epsilon else None,
         "seconds": sum(row["seconds"] for row in rows),
         **({"families": dict(zip(names, each, strict=True))} if config.families else {}),
@@ -309,11 +310,14 @@ def _headline(config: Config, dataset: datasets.Dataset) -> str:
 
 
 def _in_words(row: Mapping[str, Any]) -> dict[str, str]:
-    loss = [slack + row["epsilon"] for slack in row["slack"] if slack is not None and row["feasible"] is not None]
+    pairs = zip(row["constraint_loss"], row["slack"], strict=True)
+    # a family may have an epsilon of its own: what its loss is above
+    ends = [(loss, loss - slack) for loss, slack in pairs if None not in (loss, slack, row["feasible"])]
     held = {True: "feasible", False: "violated", None: "-"}[row["feasible"]]
-    numbers = " ".join(f"{value:.2f} vs {row['epsilon']:g}" for value in loss)
-    if len(loss) > 2:
-        numbers = f"{sum(value > row['epsilon'] for value in loss)} of {len(loss)} above {row['epsilon']:g}"
+    numbers = " ".join(f"{loss:.2f} vs {level:.4g}" for loss, level in ends)
+    if len(ends) > 2:
+        above, levels = sum(loss > level for loss, level in ends), {f"{level:.4g}" for _, level in ends}
+        numbers = f"{above} of {len(ends)} above {levels.pop() if len(levels) == 1 else 'their epsilons'}"
     return {
         "method": row["method"],
         "clean": f"{row['test_accuracy']:.1%}",

@@ -64,7 +64,7 @@ def _blinding(found: Found) -> str:
 
 
 def _bound(found: Found, key: str, certificate: Found) -> str:
-    law, epsilon = table_in(found.get(key)), number(certificate.get("epsilon"))
+    law, epsilon = table_in(found.get(key)), number(found.get("epsilon", certificate.get("epsilon")))
     if not law and key == "chain":  # only a listed set, and a run that had one
         return ""
     name = f"Loss on held-out images under {LAWS[key]}"

@@ -9,7 +9,7 @@ from invaug.lab.report.figures import Bars, Figure
 from invaug.lab.report.reading import Epoch, Run
 from invaug.lab.report.tables import Table
 
-FIXED = {"penalty", "identity-mix"}  # methods whose gamma does not move
+FIXED = {"penalty", "identity-mix", "sampled"}  # methods whose gamma does not move
 MOVING = 0.02  # share by which gamma may still move within the last epochs and count as settled
 Tile = tuple[str, str, str]
 

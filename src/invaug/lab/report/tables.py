@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from html import escape
 from pathlib import Path
@@ -75,6 +75,19 @@ def _latex(text: str) -> str:
 
 
 TEXTS: dict[str, Callable[[Table], str]] = {"md": to_markdown, "tex": to_latex}
+
+
+def in_columns(table: Table) -> Iterator[str]:
+    """Return the title and the rows, in columns of one width."""
+    texts = [table.columns, *(tuple(map(shown, row)) for row in table.rows)]
+    widths = [max(len(row[i]) for row in texts) for i in range(len(table.columns))]
+    yield table.title
+    for row in texts:
+        cells = [
+            text.ljust(width) if i == 0 else text.rjust(width)
+            for i, (text, width) in enumerate(zip(row, widths, strict=True))
+        ]
+        yield "  ".join(cells).rstrip()
 
 
 def write(table: Table, folder: Path, key: str) -> None:

@@ -27,6 +27,8 @@ class Asked:
     data_dir: Path | None = None
     only: tuple[str, ...] = ()
     without: tuple[str, ...] = ()
+    at_once: int = 1
+    on: str = "processes"
 
     @property
     def plan(self) -> Plan:
@@ -59,8 +61,11 @@ class Asked:
     def command(self) -> str:
         """Return the command that goes on."""
         words = ["invaug", "reproduce", self.experiment.name, "--scale", self.scale]
-        given = {"seeds": self.n_seeds, "out": self.out, "results": self.results, "data-dir": self.data_dir}
-        usual = {"out": RUNS, "results": RESULTS}
+        given = {
+            "seeds": self.n_seeds, "out": self.out, "results": self.results, "data-dir": self.data_dir,
+            "jobs": self.at_once, "on": self.on,
+        }  # fmt: skip
+        usual = {"out": RUNS, "results": RESULTS, "jobs": 1, "on": "processes"}
         for flag, value in given.items():
             if value is not None and value != usual.get(flag):
                 words += [f"--{flag}", str(value)]

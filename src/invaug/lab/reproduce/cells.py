@@ -50,6 +50,10 @@ class Claim:
 
     text: str
     holds: Callable[[Found], bool | None]
+    pair: tuple[str, str] | None = None
+    """The two cells of a claim that one is above the other."""
+    number: str = "test_accuracy"
+    """Of these two."""
 
 
 @dataclass(frozen=True)

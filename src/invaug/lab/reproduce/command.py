@@ -9,21 +9,21 @@ from pathlib import Path
 from typing import Any
 
 from invaug.lab.errors import RunError, UserError
+from invaug.lab.jobs.job import OUTCOME
 from invaug.lab.outlets import plain, say
 from invaug.lab.report import report_runs, tables
 from invaug.lab.reproduce import costs, outcome, plans
 from invaug.lab.reproduce.asked import RESULTS, RUNS, Asked, check, scale_of
 from invaug.lab.reproduce.cells import SCALES, Cell
-from invaug.lab.reproduce.jobs import OUTCOME, jobs_of
+from invaug.lab.reproduce.jobs import jobs_of
 from invaug.lab.reproduce.outcome import Outcome
-from invaug.lab.reproduce.page import VERDICTS
 from invaug.lab.reproduce.paper import PUBLISHED
 
 
 def reproduce(
     name: str | None, scale: str, *, listing: bool, dry_run: bool, as_json: bool, seeds: int | None = None,
     out: Path | None = None, results: Path | None = None, data_dir: Path | None = None, only: tuple[str, ...] = (),
-    without: tuple[str, ...] = (),
+    without: tuple[str, ...] = (), at_once: int = 1, on: str = "processes",
 ) -> None:  # fmt: skip
     """Do what the command line asks."""
     if listing and name:
@@ -33,7 +33,9 @@ def reproduce(
     places: dict[str, Any] = {"out": out or RUNS, "results": results or RESULTS, "data_dir": data_dir}
     if listing:
         return _print_list([Asked(each, **places) for each in plans.experiments().values()], as_json)
-    asked = Asked(plans.find(name or ""), scale_of(scale), seeds, only=only, without=without, **places)
+    asked = Asked(
+        plans.find(name or ""), scale_of(scale), seeds, only=only, without=without, at_once=at_once, on=on, **places
+    )
     return _print_plan(asked, as_json) if dry_run else _run(asked, as_json)
 
 
@@ -77,7 +79,7 @@ def _done(asked: Asked) -> int:
     """Return how many of the planned runs are done, here or in the results."""
     rows = outcome.read(outcome.path_of(asked.results, asked.experiment.name, asked.scale))
     known = {(row.cell, row.seed) for row in rows if row.status == outcome.DONE}
-    here = {(job.cell.label, job.seed) for job in jobs_of(asked) if (job.folder / OUTCOME).is_file()}
+    here = {(job.label, job.seed) for job in jobs_of(asked) if (job.folder / OUTCOME).is_file()}
     return len(known | here)
 
 
@@ -144,18 +146,8 @@ def _run(asked: Asked, as_json: bool) -> None:
 
 def lines(found: Outcome) -> Iterator[str]:
     """Return the table in columns, what the small scale shows, and the counts."""
-    table = found.table()
-    texts = [table.columns, *(tuple(map(tables.shown, row)) for row in table.rows)]
-    widths = [max(len(row[i]) for row in texts) for i in range(len(table.columns))]
-    yield table.title
-    for row in texts:
-        cells = [
-            text.ljust(width) if i == 0 else text.rjust(width)
-            for i, (text, width) in enumerate(zip(row, widths, strict=True))
-        ]
-        yield "  ".join(cells).rstrip()
-    for text, holds in found.verdicts():
-        yield f"{VERDICTS[holds].strip('*')}: {text}"
+    yield from tables.in_columns(found.table())
+    yield from (f"{verdict.text}: {verdict.said()}" for verdict in found.verdicts())
     done, failed, left_out = found.total()
     yield f"{done} runs done, {failed} failed, {left_out} left out"
 

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from typing import Any
 
 from invaug.lab import config as configs
 from invaug.lab.config import Config
+from invaug.lab.jobs.measures import passes
 from invaug.lab.reproduce.cells import Cell, Scale
 
 IMAGES = {
@@ -17,35 +19,31 @@ CLASSES = {"cifar100": 100, "imagenet100": 100}
 MICROSECONDS: Mapping[Scale, Mapping[str, float]] = {
     # one RTX 3090: WRN-40-2 from the paper's 12.6 s an epoch, the others from their multiply-adds beside it
     "full": {"wrn-40-2": 84, "wrn-28-10": 670, "resnet-50": 830, "mlp": 5, "cnn": 5},
-    # two cores: guessed from a few batches on one busy core and from ResNet-8 in docs/benchmarks.md; replace by runs
-    "small": {"wrn-10-1": 500, "mlp": 15, "cnn": 35},
+    # two cores, measured in runs: batches of 32 (CIFAR) and 250 (MNIST)
+    "small": {"wrn-10-1": 550, "resnet-8": 290, "mlp": 15, "cnn": 25},
 }
 """Of one image through one network, forward; backward counts as two."""
 UNKNOWN = 100.0
 PER_RUN = 2.0  # seconds to load and save
 
 
-def passes(config: Config) -> float:
-    """Return the passes a training image costs: forward 1, backward 2, a scored proposal 1."""
-    if config.method not in ("constrained", "uniform", "worst", "penalty", "identity-mix"):
-        return 3.0
-    scored = config.n_steps + 1 if config.n_steps and config.method != "uniform" else 0
-    return 3 + config.share * max(len(config.families), 1) * config.n_views * (scored + 3)
-
-
 def images(config: Config) -> tuple[float, float]:
-    """Return how many training and test images there are."""
+    """Return how many images a run trains on, and how many it is measured on."""
     name = config.data.partition("+")[0]
     train, test = IMAGES.get(name, (1_000, 1_000))
     some = config.per_class * CLASSES.get(name, 10) if config.per_class else train * config.fraction
-    return min(some, train), test
+    used = min(some, train)
+    return (used * (1 - config.val_fraction), used * config.val_fraction) if config.val_fraction else (used, test)
 
 
 def seconds(cell: Cell, scale: Scale) -> float:
     """Return about how long one run of a cell takes."""
-    if cell.lacks:
-        return 0.0
-    config = configs.build(cell.settings)
+    return 0.0 if cell.lacks else of_settings(cell.settings, scale)
+
+
+def of_settings(settings: Mapping[str, Any], scale: Scale) -> float:
+    """Return about how long a training takes."""
+    config = configs.build(settings)
     train, test = images(config)
     one = MICROSECONDS[scale].get(config.model, UNKNOWN) * 1e-6
     return PER_RUN + one * (train * config.epochs * passes(config) + train + test)

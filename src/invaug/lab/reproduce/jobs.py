@@ -1,69 +1,48 @@
-"""A run of an experiment on disk: its folder, whether it is done, and the row it makes of the results."""
+"""The runs of an experiment: a job for each cell and seed, and the row it makes of the results."""
 
 from __future__ import annotations
 
-import hashlib
 import json
-from dataclasses import dataclass
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from invaug.lab import atomic
-from invaug.lab import config as configs
-from invaug.lab.config import Config
 from invaug.lab.errors import UserError
-from invaug.lab.reproduce import outcome, plans
+from invaug.lab.jobs.job import Job
+from invaug.lab.reproduce import outcome
 from invaug.lab.reproduce.asked import Asked
 from invaug.lab.reproduce.cells import Cell
 from invaug.lab.reproduce.outcome import DONE, FAILED, Outcome, Row
 
-OUTCOME, FAILURE = "outcome.json", "failed.json"
 
-
-@dataclass(frozen=True)
-class Job:
-    """One run: a cell and a seed."""
-
-    cell: Cell
-    seed: int
-    folder: Path
-
-    def config(self, data_dir: Path | None) -> Config:
-        """Return the config of the run."""
-        places = {"data_dir": data_dir} if data_dir else {}
-        return configs.build({**self.cell.settings, **policy_of(self.cell, data_dir), **places, "seed": self.seed})
-
-    @property
-    def digest(self) -> str:
-        """What the run is, in 64 letters."""
-        return hashlib.sha256(f"{plans.identity(self.cell)} {self.seed}".encode()).hexdigest()
-
-    def found(self) -> dict[str, Any] | None:
-        """Return the outcome of the run if it is done."""
-        there = atomic.read_json(self.folder / OUTCOME)
-        if there is not None and there.get("digest") != self.digest:
-            raise UserError(f"{self.folder} holds a run with other settings: choose another --out, or remove it")
-        return there
-
-
-def policy_of(cell: Cell, data_dir: Path | None) -> dict[str, Path]:
-    """Return where the policy file of a cell is, in one of the folders datasets are looked for in."""
-    if "policy" not in cell.settings:
+def policy_of(job: Job, data_dir: Path | None) -> dict[str, Path]:
+    """Return where the policy file of a run is, in one of the folders datasets are looked for in."""
+    if "policy" not in job.settings:
         return {}
     from invaug.lab import sources
 
-    places = [root / cell.settings["policy"] for root in sources.roots(data_dir)]
+    places = [root / job.settings["policy"] for root in sources.roots(data_dir)]
     found = next((path for path in places if path.is_file()), None)
     if found is None:
         way_out = "put it there, or leave such cells out with --without '*deepaa'"
-        raise UserError(f"{cell.label} needs the DeepAA policy {places[0]}: {way_out}")
+        raise UserError(f"{job.label} needs the DeepAA policy {places[0]}: {way_out}")
     return {"policy": found}
+
+
+def job_of(asked: Asked, cell: Cell, seed: int) -> Job:
+    """Return a run."""
+    return Job(cell.label, cell.settings, seed, asked.folder_of(cell, seed), cell.unit_inputs)
 
 
 def jobs_of(asked: Asked) -> list[Job]:
     """Return the runs, a seed of every cell before the next seed: a stopped experiment has whole columns."""
-    cells = asked.cells()
-    return [Job(cell, seed, asked.folder_of(cell, seed)) for seed in range(asked.seeds) for cell in cells]
+    return [job_of(asked, cell, seed) for seed in range(asked.seeds) for cell in asked.cells()]
+
+
+def placed(job: Job, data_dir: Path | None) -> Job:
+    """Return the run with where its files lie."""
+    places: dict[str, Any] = {"data_dir": data_dir} if data_dir else {}
+    return replace(job, places={**places, **policy_of(job, data_dir)})
 
 
 def write_results(asked: Asked) -> Outcome:
@@ -78,7 +57,7 @@ def write_results(asked: Asked) -> Outcome:
     seeds = range(max(asked.seeds, asked.plan.seeds))
     for cell in asked.plan.cells:
         for seed in seeds if not cell.lacks else ():
-            row = row_of(asked, Job(cell, seed, asked.folder_of(cell, seed)))
+            row = row_of(asked, job_of(asked, cell, seed))
             if row:
                 rows[cell.label, seed] = row
     order = list(known)
@@ -89,11 +68,8 @@ def write_results(asked: Asked) -> Outcome:
 
 def row_of(asked: Asked, job: Job) -> Row | None:
     """Return the row of a run, None where it has neither ended nor failed."""
-    config, found = outcome.essentials(job.cell.settings), job.found()
+    config, found, failure = outcome.essentials(job.settings), job.found(), job.failure()
     if found:
         more = {key: found[key] for key in ("versions", *asked.experiment.keeps) if key in found}
-        return Row(job.cell.label, job.seed, DONE, config, found["numbers"], more)
-    failed = atomic.read_json(job.folder / FAILURE)
-    if failed and failed.get("digest") == job.digest:
-        return Row(job.cell.label, job.seed, FAILED, config, {}, {"reason": str(failed.get("reason"))})
-    return None
+        return Row(job.label, job.seed, DONE, config, found["numbers"], more)
+    return Row(job.label, job.seed, FAILED, config, {}, {"reason": failure}) if failure else None

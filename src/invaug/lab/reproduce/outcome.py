@@ -15,7 +15,7 @@ from invaug.lab.outlets import plain
 from invaug.lab.report.intervals import Estimate, estimate
 from invaug.lab.report.tables import Cell as Text
 from invaug.lab.report.tables import Table
-from invaug.lab.reproduce.cells import Experiment, Scale
+from invaug.lab.reproduce.cells import Claim, Experiment, Scale
 from invaug.lab.reproduce.paper import PUBLISHED, Number
 
 DONE, FAILED = "done", "failed"
@@ -31,7 +31,9 @@ class Measure(NamedTuple):
 
 
 MEASURES: Mapping[str, Measure] = {
-    "test_accuracy": Measure("test accuracy (%)", 100), "train_error": Measure("training error (%)", 100),
+    "test_accuracy": Measure("test accuracy (%)", 100),
+    "held_out_accuracy": Measure("held-out accuracy (%)", 100), "held_out_loss": Measure("held-out loss", form=".3f"),
+    "train_error": Measure("training error (%)", 100),
     "test_error": Measure("test error (%)", 100), "gap": Measure("gap (%)", 100),
     "train_loss": Measure("training loss", form=".3f"), "test_loss": Measure("test loss", form=".3f"),
     "constraint_loss": Measure("constraint loss", form=".3f"), "gamma": Measure("γ", form=".3f"),
@@ -115,6 +117,45 @@ def _is_number(value: object) -> bool:
     return isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value)
 
 
+class Verdict(NamedTuple):
+    """Whether a claim holds in the mean over seeds (None where runs are missing), and in how many seeds by itself."""
+
+    text: str
+    holds: bool | None
+    in_seeds: int
+    of_seeds: int
+    difference: Estimate | None = None
+    """Of a claim about two cells: by how much, with the interval of runs of the same seed."""
+
+    @property
+    def beyond_chance(self) -> bool | None:
+        """Whether the interval of the difference leaves zero out; None where there is none."""
+        ends = self.difference.interval if self.difference else None
+        return None if ends is None else ends[0] > 0 or ends[1] < 0
+
+    @property
+    def word(self) -> str:
+        """What it comes to."""
+        if self.holds is None:
+            return "not run yet"
+        if self.beyond_chance is False:
+            return "not decided: above in the mean, within the noise" if self.holds else "not shown, within the noise"
+        return "shown" if self.holds else "not shown"
+
+    def said(self) -> str:
+        """Return the verdict in words, with the numbers behind it."""
+        if self.holds is None:
+            return self.word
+        by = f"by {self.difference.text('+.2f', 100)} points, " if self.difference else ""
+        return f"{self.word} ({by}in {self.in_seeds} of {self.of_seeds} seeds)"
+
+    def as_json(self) -> dict[str, Any]:
+        """Return the verdict as plain values."""
+        by = {"mean": self.difference.mean, "half": self.difference.half} if self.difference else None
+        seeds = {"seeds_it_holds_in": self.in_seeds, "seeds": self.of_seeds}
+        return {"claim": self.text, "holds": self.holds, "verdict": self.word, "difference": by, **seeds}
+
+
 class Outcome:
     """The rows of an experiment at a scale, and what they say."""
 
@@ -185,11 +226,30 @@ class Outcome:
                 line.append(_printed(self.published(cell, number), measure))
         return (*line, *self.counts(cell))
 
-    def verdicts(self) -> list[tuple[str, bool | None]]:
-        """Return what the small scale must show, and whether it does; None where runs are missing."""
+    def verdicts(self) -> list[Verdict]:
+        """Return what the small scale must show, and whether it does."""
         if self.scale != "small":
             return []
-        return [(claim.text, claim.holds(self)) for claim in self.experiment.claims]
+        return [self._verdict(claim) for claim in self.experiment.claims]
+
+    def _verdict(self, claim: Claim) -> Verdict:
+        each = [claim.holds(self._of_seed(seed)) for seed in sorted({row.seed for row in self.rows})]
+        in_seeds = [holds for holds in each if holds is not None]
+        return Verdict(claim.text, claim.holds(self), sum(in_seeds), len(in_seeds), self.difference(claim))
+
+    def _of_seed(self, seed: int) -> Outcome:
+        return Outcome(self.experiment, self.scale, [row for row in self.rows if row.seed == seed])
+
+    def difference(self, claim: Claim) -> Estimate | None:
+        """Return by how much the first cell of a claim about two is above the second: the same seeds, run by run."""
+        if not claim.pair:
+            return None
+        first, second = (
+            {row.seed: row.numbers[claim.number] for row in self._of(cell, DONE) if claim.number in row.numbers}
+            for cell in claim.pair
+        )
+        shared = [first[seed] - second[seed] for seed in sorted(first.keys() & second.keys())]
+        return estimate(shared) if shared else None
 
     def as_json(self) -> dict[str, Any]:
         """Return the table with whole numbers."""
@@ -203,7 +263,7 @@ class Outcome:
                 "ours": {n: {"mean": e.mean, "half": e.half, "n": e.n} for n, e in ours.items() if e},
                 "paper": {n: t._asdict() for n, t in theirs.items() if t},
             })  # fmt: skip
-        shows = [{"claim": text, "holds": holds} for text, holds in self.verdicts()]
+        shows = [verdict.as_json() for verdict in self.verdicts()]
         return {"experiment": self.experiment.name, "scale": self.scale, "cells": cells, "claims": shows}
 
 

@@ -8,7 +8,7 @@ from pathlib import Path
 from invaug.lab.report.tables import MARKDOWN, to_markdown
 from invaug.lab.reproduce import outcome, plans
 from invaug.lab.reproduce.cells import SCALES, Experiment, Scale
-from invaug.lab.reproduce.outcome import Outcome
+from invaug.lab.reproduce.outcome import Outcome, Verdict
 from invaug.lab.reproduce.paper import PUBLISHED
 
 COMMAND = "python -m invaug.lab.reproduce -o docs/reproduce.md"
@@ -28,7 +28,6 @@ in the plan before. Ours is the mean over seeds ± half its 95 % interval (Stude
 that failed or were left out are counted. At the small scale the task is another one than the paper's: the order of the
 methods compares, the numbers do not.
 """
-VERDICTS = {True: "shown", False: "**not shown**", None: "not run yet"}
 
 
 def escaped(text: str) -> str:
@@ -56,6 +55,10 @@ def _section(experiment: Experiment, results: Path) -> str:
     return "\n".join(lines)
 
 
+def _behind(verdict: Verdict) -> str:
+    return escaped(verdict.said().removeprefix(verdict.word))
+
+
 def _scale(experiment: Experiment, scale: Scale, results: Path) -> Iterator[str]:
     plan, command = experiment.plans[scale], f"`invaug reproduce {experiment.name} --scale {scale}`"
     rows = outcome.read(outcome.path_of(results, experiment.name, scale))
@@ -67,7 +70,7 @@ def _scale(experiment: Experiment, scale: Scale, results: Path) -> Iterator[str]
     yield from (f"{scale.capitalize()} scale, {command}:", "", to_markdown(found.table()))
     yield from (f"- {escaped(note)}" for note in plan.notes)
     yield from (f"- {escaped(cell.label)} cannot run yet: {escaped(cell.lacks)}" for cell in plan.cells if cell.lacks)
-    yield from (f"- {escaped(text)}: {VERDICTS[holds]}" for text, holds in found.verdicts())
+    yield from (f"- {escaped(verdict.text)}: **{verdict.word}**{_behind(verdict)}" for verdict in found.verdicts())
     failures = [row for row in rows if row.status == outcome.FAILED]
     yield from (
         f"- failed: {escaped(row.cell)}, seed {row.seed}: {escaped(str(row.more.get('reason')))}" for row in failures

@@ -8,7 +8,6 @@ from itertools import pairwise
 from typing import Any
 
 from invaug.lab.config import Config
-from invaug.lab.reproduce.costs import passes
 
 Row = Mapping[str, Any]
 GEOMETRIC = ("Rotate", "ShearX", "ShearY", "TranslateX", "TranslateY")
@@ -16,6 +15,9 @@ BLENDS = ("Color", "Contrast", "Brightness", "Sharpness")
 PLAIN = ("Identity", "AutoContrast", "Equalize")
 """Operations without a level."""
 EXTREME = 5 / 6  # of the way from doing nothing to the largest magnitude
+TEST, HELD_OUT = "test", "held_out"
+"""The images a run is measured on when it is done."""
+CONSTRAINS = ("constrained", "uniform", "worst", "penalty", "identity-mix", "sampled")  # without importing torch
 POINTS = 21  # of a curve
 BINS = 6  # of the levels in the results
 
@@ -25,13 +27,13 @@ def numbers(config: Config, rows: Sequence[Row], tested: Mapping[str, float]) ->
 
     Args:
         rows: The epochs of the record.
-        tested: Loss and accuracy on test and training images as they are: test_loss, train_accuracy, …
+        tested: Loss and accuracy on test (or held_out) and training images as they are: test_loss, train_accuracy, …
     """
-    last = rows[-1]
+    last, new = rows[-1], TEST if "test_accuracy" in tested else HELD_OUT
     found = {
         **tested,
-        "train_error": 1 - tested["train_accuracy"], "test_error": 1 - tested["test_accuracy"],
-        "gap": tested["train_accuracy"] - tested["test_accuracy"],
+        "train_error": 1 - tested["train_accuracy"], f"{new}_error": 1 - tested[f"{new}_accuracy"],
+        "gap": tested["train_accuracy"] - tested[f"{new}_accuracy"],
         "seconds": sum(row["seconds"] for row in rows),
         "seconds_per_epoch": _mean([row["seconds"] for row in rows[1:] or rows]),
         "passes": passes(config), **_gammas(config, rows),
@@ -42,6 +44,15 @@ def numbers(config: Config, rows: Sequence[Row], tested: Mapping[str, float]) ->
         for suffix, row in (("_first", rows[0]), ("", last)):
             found |= {f"{name}{suffix}": value for name, value in _sampled(config, row).items()}
     return {name: round(value, 6) for name, value in found.items() if value is not None and math.isfinite(value)}
+
+
+def passes(config: Config) -> float:
+    """Return the passes a training image costs: forward 1, backward 2, a scored proposal 1."""
+    if config.method not in CONSTRAINS:
+        return 3.0
+    scored = config.n_steps + 1 if config.n_steps and config.method != "uniform" else 0
+    clean = 0 if config.method == "sampled" else 3
+    return clean + config.share * max(len(config.families), 1) * config.n_views * (scored + 3)
 
 
 def _mean(values: Sequence[float | None]) -> float:

@@ -1,0 +1,1 @@
+"""`invaug tune`: choose epsilon, or anything else of the config, by cross-validation; no test image is read."""

@@ -1,0 +1,120 @@
+"""What may be searched: keys of the config with a list of values, or a range."""
+
+from __future__ import annotations
+
+import itertools
+import math
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, get_args
+
+from invaug.lab import config as configs
+from invaug.lab.errors import UserError, nearest
+
+MANY = 10  # a range whose ends are so many times apart is searched by its logarithm
+FIXED = ("data", "data_dir", "families", "val_fraction", "val_fold", "seed", "device", "devices", "log", "workers")
+"""Keys a search has no business with."""
+EIGHT = (0.2, 0.5, 0.8, 1.1, 1.4, 1.7, 2.0, 2.3)
+"""The levels of the paper's search on CIFAR-10, for ten classes: the loss of a guess is 2.3."""
+KNOWN = {"cifar100": (0.3, 0.6, 0.9, 1.2, 1.5, 1.8, 2.1, 2.4)}
+
+
+@dataclass(frozen=True)
+class Values:
+    """A list to choose from."""
+
+    values: tuple[Any, ...]
+
+
+@dataclass(frozen=True)
+class Range:
+    """All numbers between two."""
+
+    low: float
+    high: float
+    whole: bool = False
+
+    @property
+    def by_log(self) -> bool:
+        """Whether it is searched by its logarithm."""
+        return self.low > 0 and self.high / self.low >= MANY
+
+
+Space = Mapping[str, Values | Range]
+
+
+def usual_levels(data: str, n_classes: int) -> Values:
+    """Return the levels of the paper's search; for other numbers of classes, as far from the loss of a guess."""
+    factor = math.log(n_classes) / math.log(10)
+    return Values(KNOWN.get(data, tuple(round(factor * level, 2) for level in EIGHT)))
+
+
+def parse(texts: Sequence[str], settings: Mapping[str, Any]) -> Space:
+    """Return what `--search KEY=A,B,C` and `--search KEY=LOW:HIGH` ask for."""
+    space: dict[str, Values | Range] = {}
+    for text in texts:
+        key, equals, rest = text.partition("=")
+        key = key.strip().replace("-", "_")
+        if not equals or not rest.strip():
+            raise UserError(f"cannot search {text}: write KEY=A,B,C or KEY=LOW:HIGH, for example lr=0.01:0.3")
+        if key not in configs.Config.model_fields:
+            raise UserError(f"unknown key {key} in --search, {nearest(key, configs.Config.model_fields)}")
+        if key in FIXED or key in space:
+            raise UserError(f"{key} cannot be searched{' twice' if key in space else ''}: got {text}")
+        if key in settings:
+            raise UserError(f"{key} is both given ({settings[key]}) and searched ({rest}): leave one out")
+        space[key] = _range(key, rest) if ":" in rest else _values(key, rest)
+    for key, found in space.items():
+        for value in found.values if isinstance(found, Values) else (found.low, found.high):
+            configs.build({**settings, **_with_needs(key), key: value})  # a wrong value is named before anything runs
+    return space
+
+
+def _with_needs(key: str) -> dict[str, Any]:
+    return {"gamma_init": 1.0} if key == "method" else {}
+
+
+def _values(key: str, text: str) -> Values:
+    return Values(tuple(_value(key, part.strip()) for part in text.split(",") if part.strip()))
+
+
+def _range(key: str, text: str) -> Range:
+    ends = [_value(key, part.strip()) for part in text.split(":")]
+    numbers = [end for end in ends if isinstance(end, int | float) and not isinstance(end, bool)]
+    if len(ends) != 2 or len(numbers) != 2 or not numbers[0] < numbers[1]:
+        raise UserError(f"cannot search {key}={text}: a range is LOW:HIGH, two numbers, the smaller first")
+    return Range(numbers[0], numbers[1], _kind(key) is int)
+
+
+def _kind(key: str) -> Any:
+    """Return the type of a key without None."""
+    annotation = configs.Config.model_fields[key].annotation
+    kinds = [kind for kind in get_args(annotation) or (annotation,) if kind is not type(None)]
+    return kinds[0] if kinds else str
+
+
+def _value(key: str, text: str) -> Any:
+    kind = _kind(key)
+    if kind is bool:
+        if text not in ("true", "false"):
+            raise UserError(f"cannot search {key}={text}: it is true or false")
+        return text == "true"
+    if kind in (int, float):
+        try:
+            return kind(text)
+        except ValueError:
+            word = "whole number" if kind is int else "number"
+            raise UserError(f"cannot search {key}={text}: it is a {word}") from None
+    return text
+
+
+def is_grid(space: Space) -> bool:
+    """Whether every key has a list, so that all combinations can be tried."""
+    return all(isinstance(found, Values) for found in space.values())
+
+
+def grid(space: Space) -> Iterator[dict[str, Any]]:
+    """Return all combinations, the last key fastest."""
+    lists = [found.values for found in space.values() if isinstance(found, Values)]
+    for values in itertools.product(*lists):
+        yield dict(zip(space, values, strict=True))
