@@ -24,6 +24,8 @@ class Series:
     group: str = ""
     kind: str = ""
     run: int | None = None
+    intervals: tuple[tuple[float, float] | None, ...] = ()
+    """Of the points, drawn as whiskers."""
 
 
 @dataclass(frozen=True)

@@ -45,12 +45,14 @@ def _lines(drawing: Lines) -> tuple[str, float, str]:
     height = HEIGHT + top
     points = [point for series in drawing.series for point in series.points if point[1] is not None]
     x = scale((p[0] for p in points), LEFT, WIDTH - RIGHT, pad=0.02)
-    y = scale([*(p[1] for p in points if p[1] is not None), *_near(drawing)], height - BOTTOM, top + 10)
+    whole = all(p[0] == round(p[0]) for p in points)
+    ends = [end for series in drawing.series for interval in series.intervals for end in interval or ()]
+    y = scale([*(p[1] for p in points if p[1] is not None), *ends, *_near(drawing)], height - BOTTOM, top + 10)
     rules = [rule for rule in drawing.rules if y.low <= rule.at <= y.high]
     parts = [
         key,
         y_axis(y, drawing.y_label, top, height, drawing.percent),
-        x_axis(x, drawing.x_label, height, whole_ticks(x.low, x.high)),
+        x_axis(x, drawing.x_label, height, (whole_ticks if whole else ticks)(x.low, x.high)),
         *(_rule(y(rule.at)) for rule in rules),
         *(_line(series, x, y) for series in drawing.series),
         *(label(WIDTH - RIGHT - 2, y(rule.at) - 4, rule.label, "end note") for rule in rules),
@@ -80,6 +82,11 @@ def _line(series: Series, x: Scale, y: Scale) -> str:
         else:
             path = " ".join(f"{px:.1f},{py:.1f}" for px, py in places)
             drawn.append(f'<polyline class="line {style} points="{path}"/>')
+    for (px, _), interval in zip(series.points, series.intervals, strict=False):
+        if interval:
+            ends = [y(end) for end in interval]
+            bars = "".join(f"M{x(px) - 4:.1f} {end:.1f}h8" for end in ends)
+            drawn.append(f'<path class="line {style} d="M{x(px):.1f} {ends[0]:.1f}V{ends[1]:.1f}{bars}"/>')
     return "".join(drawn)
 
 

@@ -5,13 +5,17 @@ from __future__ import annotations
 from collections.abc import Iterator
 from pathlib import Path
 
+from invaug.lab.report import svg, svg_maps  # noqa: F401 - svg_maps registers its drawings
+from invaug.lab.report.style import picture_style
 from invaug.lab.report.tables import MARKDOWN, to_markdown
 from invaug.lab.reproduce import outcome, plans
 from invaug.lab.reproduce.cells import SCALES, Experiment, Scale
+from invaug.lab.reproduce.drawn import figures
 from invaug.lab.reproduce.outcome import Outcome, Verdict
 from invaug.lab.reproduce.paper import PUBLISHED
 
 COMMAND = "python -m invaug.lab.reproduce -o docs/reproduce.md"
+FIGURES = "reproduce"  # folder of the pictures, beside the page
 HEAD = f"""# The paper, reproduced
 
 Generated from `results/` by `{COMMAND}`; do not edit.
@@ -33,6 +37,16 @@ methods compares, the numbers do not.
 def escaped(text: str) -> str:
     """Return a text that Markdown shows as it is, on one line."""
     return MARKDOWN.sub(r"\\\g<0>", " ".join(text.split()))
+
+
+def pictures(results: Path) -> dict[str, str]:
+    """Return the figures of the page, as SVG by the names of their files."""
+    found = {}
+    for experiment in plans.experiments().values():
+        rows = outcome.read(outcome.path_of(results, experiment.name, "small"))
+        for figure in figures(Outcome(experiment, "small", rows)) if rows else ():
+            found[f"{figure.key}.svg"] = svg.draw(figure, picture_style()) + "\n"
+    return found
 
 
 def page(results: Path) -> str:
@@ -68,6 +82,8 @@ def _scale(experiment: Experiment, scale: Scale, results: Path) -> Iterator[str]
         return
     found = Outcome(experiment, scale, rows)
     yield from (f"{scale.capitalize()} scale, {command}:", "", to_markdown(found.table()))
+    for figure in figures(found):
+        yield from (f"![{escaped(figure.title)}]({FIGURES}/{figure.key}.svg)", "")
     yield from (f"- {escaped(note)}" for note in plan.notes)
     yield from (f"- {escaped(cell.label)} cannot run yet: {escaped(cell.lacks)}" for cell in plan.cells if cell.lacks)
     yield from (f"- {escaped(verdict.text)}: **{verdict.word}**{_behind(verdict)}" for verdict in found.verdicts())
