@@ -72,7 +72,9 @@ def test_what_is_done_is_not_trained_again_and_the_best_can_be_trained(tuned, mo
     told = json.loads(shown)
     assert told["best"] == best.params
     assert [trial["held_out_accuracy"] for trial in told["trials"]] == [t.numbers("held_out_accuracy") for t in trials]
-    assert Path(told["report"]).is_file()
+    shown = Path(told["report"]).read_text()
+    assert "4 of 4 runs read no test image: their test accuracy is that of held-out training images" in shown
+    assert "4 runs on some-digits, 2 experiments" in shown
     chosen = configs.read(given.out / "best.toml")
     assert (chosen["epsilon"], chosen["epochs"]) == (best.params["epsilon"], 2)
     assert "val_fraction" not in configs.build(chosen).model_dump(exclude_defaults=True)

@@ -11,7 +11,7 @@ from invaug.lab.report.reading import Run, short
 
 NOT_THE_METHOD = {
     "seed", "workers", "data_dir", "threads", "log", "device", "devices", "scoring_batch", "checkpoint_minutes",
-    "checkpoint_steps", "on_nan", "on_bad",
+    "checkpoint_steps", "on_nan", "on_bad", "val_fold",
 }  # fmt: skip
 """Settings that two runs of the same experiment may differ in."""
 FIRST = ("method", "set", "epsilon", "n_steps")  # what a label begins with
@@ -103,8 +103,13 @@ def _trained(group: Group) -> list[bool]:
 
 
 def test_accuracy(run: Run) -> float | None:
-    """Return the accuracy on the test images after the last epoch, never the best one."""
-    return run.last.test_accuracy
+    """Return the accuracy on test images after the last epoch, never the best one; on held-out ones without these."""
+    return run.last.val_accuracy if is_held_out(run) else run.last.test_accuracy
+
+
+def is_held_out(run: Run) -> bool:
+    """Whether a run was measured on held-out training images, and read no test image."""
+    return run.last.test_accuracy is None and run.last.val_accuracy is not None
 
 
 def seconds_per_epoch(run: Run) -> float | None:

@@ -22,7 +22,7 @@ from invaug.lab.report import (
 )
 from invaug.lab.report.dynamics import Cast
 from invaug.lab.report.figures import Figure, Lines
-from invaug.lab.report.groups import Group, grouped, test_accuracy
+from invaug.lab.report.groups import Group, grouped, is_held_out, test_accuracy
 from invaug.lab.report.reading import Run
 from invaug.lab.report.tables import Cell, Table, shown, to_html
 
@@ -99,6 +99,9 @@ def content(runs: Sequence[Run]) -> Content:
 def _notes(runs: Sequence[Run], trained: Sequence[Group]) -> Iterable[str]:
     for run in runs:
         yield from (f"{run.name}: {note}" if len(runs) > 1 else note for note in run.notes)
+    if held_out := sum(is_held_out(run) for run in runs if run.epochs):
+        said = "their test accuracy is that of held-out training images"
+        yield f"{held_out} of {len(runs)} runs read no test image: {said}"
     datasets = sorted({run.dataset for run in runs})
     if len(datasets) > 1:
         yield f"runs of different datasets ({', '.join(datasets[:5])}): no figure compares their errors"

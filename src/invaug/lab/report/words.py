@@ -155,10 +155,14 @@ def verdict_of(groups: Sequence[Group]) -> str:
 
 
 def paired(group: Group, base: Group) -> list[float]:
-    """Return the differences of test accuracy at the seeds both groups have."""
-    known = {run.text("seed"): test_accuracy(run) for run in base.runs if run.epochs}
-    found = [(test_accuracy(run), known.get(run.text("seed"))) for run in group.runs if run.epochs]
+    """Return the differences of test accuracy at the seeds (and folds) both groups have."""
+    known = {_repeat(run): test_accuracy(run) for run in base.runs if run.epochs}
+    found = [(test_accuracy(run), known.get(_repeat(run))) for run in group.runs if run.epochs]
     return [mine - theirs for mine, theirs in found if mine is not None and theirs is not None]
+
+
+def _repeat(run: Run) -> tuple[str, str]:
+    return run.text("seed"), run.text("val_fold")
 
 
 def is_constrained(run: Run) -> bool:
