@@ -27,23 +27,24 @@ $ invaug reproduce table-1 --scale full        # as published, presets paper and
 $ invaug reproduce table-1 --dry-run           # every config and the estimate; trains nothing
 ```
 
-Runs are skipped when done and go on when broken; `--jobs N` trains several at a time. Ours is the mean over seeds ± half
-its 95 % interval (Student); the paper's ± is what it says. Runs that failed or were left out are counted. At the small
-scale the task is another one than the paper's: the order of the methods compares, the numbers do not.
+Runs are skipped when done and go on when broken; `--jobs N` trains several at a time. Ours is the mean over seeds ±
+half its 95 % interval (Student); the paper's ± is what it says. Runs that failed or were left out are counted. At the
+small scale the task is another one than the paper's: the order of the methods compares, the numbers do not.
 
 A claim about two cells is *shown* when the interval of their difference, run by run of the same seed, leaves zero out;
 other claims when they hold for the means. How many seeds a claim holds in by itself stands beside it.
 
 ## Protocol of the small scale
 
-1. The task was chosen on held-out training images of CIFAR-10, one seed: with 1,000 images and 20 epochs (WRN-10-1) plain
-   training was best (44.3 % against 40.7 under λ_c and 35.5 with TrivialAugment), so there was nothing to regularise; with
-   500 images and 40 epochs (ResNet-8) λ_c was (42.1 % against 38.5 and 36.0).
-2. `pilot` trains at three levels a dataset and is measured on held-out training images; the best level is the epsilon of
-   table-1 and table-2. It was committed before any test image was looked at. Ablations have a fixed level, as the paper's.
-3. Every method has the same images, epochs, batches and learning rate. A seed decides the images, the first weights and
-   every draw.
-4. Test images are measured once, when a run is done, and nothing was changed afterwards.
+1. The task was chosen on held-out training images of CIFAR-10, one seed: with 1,000 images and 20 epochs (WRN-10-1)
+   plain training was best (44.3 % against 40.7 under λ_c and 35.5 with TrivialAugment), so there was nothing to
+   regularise; with 500 images and 40 epochs (ResNet-8) λ_c was (42.1 % against 38.5 and 36.0).
+2. `pilot` trains at three levels a dataset and is measured on held-out training images; the best level is the epsilon
+   of table-1 and table-2. It was committed before any CIFAR test image was looked at. Ablations have a fixed level, as
+   in the paper.
+3. Every method has the same images, epochs, batches and learning rate. A seed decides the images, the first weights
+   and every draw.
+4. Test images are measured once, when a run is done; no plan was changed after its runs were looked at.
 """
 
 
