@@ -8,6 +8,7 @@ from __future__ import annotations
 import contextlib
 import os
 import re
+import signal
 import subprocess
 import sys
 import time
@@ -26,6 +27,7 @@ from invaug.lab.signals import Signals
 PROCESSES = "processes"
 STARTS = 4  # of one job, before its killer is believed
 POLL = 0.1  # seconds
+SAVED = (128 + signal.SIGTERM, 128 + signal.SIGINT)  # how a process ends that was asked to
 LEAVE = 120.0  # seconds a process has to save and end
 Ended = Callable[[Job], None]
 
@@ -155,10 +157,11 @@ def settled(each: Running, at_once: int) -> Running | None:
     each.close()
     if code == 2:
         raise UserError(each.last_line())
-    if code < 0 and each.starts < STARTS:
+    killed = -code if code < 0 else code - 128 if code in SAVED else 0
+    if killed and each.starts < STARTS:
         return started(each.job, at_once, each.starts + 1)
-    if code < 0:
-        each.job.fail(f"its process was killed by signal {-code}, {each.starts} times")
+    if killed:
+        each.job.fail(f"its process was killed by signal {killed}, {each.starts} times")
     elif code and not each.job.failure():
         each.job.fail(each.last_line() or f"its process ended with {code}")
     return None
