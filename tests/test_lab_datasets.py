@@ -615,6 +615,13 @@ def test_stratified_takes_the_first_of_each_class_after_a_shuffle() -> None:
 PINNED = [3, 7, 1, 0, 6, 9, 2, 5, 8, 4]  # changing this changes every run ever recorded
 
 
+def test_the_first_images_of_each_class_are_the_first() -> None:
+    whole, some = load("digits"), load("digits", per_class=3, subset="first", seed=5)
+    for k in range(10):
+        first = whole.train.images[whole.train.targets == k][:3]  # type: ignore[index]
+        assert torch.equal(some.train.images[some.train.targets == k], first)  # type: ignore[index]
+
+
 def test_folds_share_no_image_and_hold_every_one_out_once() -> None:
     whole = load("digits", per_class=7)
     folds = [load("digits", per_class=7, val_fraction=0.334, val_fold=fold) for fold in range(4)[:3]]

@@ -83,7 +83,8 @@ def test_full_scale_has_as_many_runs_as_the_paper():
     assert counted("table-1", end="authors-code-trivial") == (entries, entries * 5)
     assert counted("table-1", end="authors-code-constrained") == (8, 40)  # two entries have no published epsilon
     assert counted("table-1") == (48, 240)
-    assert counted("table-2") == (4 * 2, 4 * 2 * 3)
+    assert counted("table-2") == (2 * 4 * 2, 2 * 4 * 2 * 3)
+    assert built("table-2", "authors-code-0.01-constrained")["subset"] == "first"
     levels = [cell for cell in plan_of("figure-epsilon", "full").cells if "-paper-constrained" in cell.label]
     assert len(levels) * plan_of("figure-epsilon", "full").seeds == 8 * 5 * 2
     assert counted("figure-steps")[1] == 2 * 2 * 4 * 4  # datasets, presets, steps, repetitions

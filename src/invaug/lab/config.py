@@ -36,6 +36,7 @@ class Config(BaseModel):
     data_dir: Path | None = Field(None, description="where datasets lie or are downloaded to [env: INVAUG_DATA]")
     fraction: float = Field(1.0, gt=0, le=1, description="share of the training images to use")
     per_class: int | None = Field(None, ge=1, description="training images to use per class")
+    subset: Literal["random", "first"] = Field("random", description="which images fraction and per_class take")
     val_fraction: float = Field(0.0, ge=0, lt=1, description="share of the training images held out for choices")
     val_fold: int = Field(0, ge=0, description="which part of that size is held out, counted from 0")
     image_size: int | None = Field(None, ge=1, le=8192, description="side to resize images to")

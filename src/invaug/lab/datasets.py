@@ -6,7 +6,7 @@ import math
 from dataclasses import dataclass
 from difflib import get_close_matches
 from pathlib import Path
-from typing import Any, NamedTuple, get_args
+from typing import Any, Literal, NamedTuple, get_args
 
 import numpy as np
 import torch
@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from invaug.images import MAX_SIDE
-from invaug.lab import planted
+from invaug.lab import planted, splits
 from invaug.lab.checking import OnBad, usable
 from invaug.lab.decoding import Shape, choose_shape, decode_all, resize_all
 from invaug.lab.errors import UserError, nearest
@@ -22,8 +22,9 @@ from invaug.lab.folder import Files, Listing, list_folder
 from invaug.lab.npz import check_classes, read_npz
 from invaug.lab.readers import Arrays
 from invaug.lab.sources import SOURCES, Source, obtain
-from invaug.lab.splits import HOLD_OUT, TEST, Split, divide, subset
+from invaug.lab.splits import HOLD_OUT, TEST, Split, divide
 
+Subset = Literal["random", "first"]
 NAMES: tuple[str, ...] = tuple(SOURCES)
 MEMORY = 1_500_000_000  # bytes of pixels that live in memory and on the device: Tiny ImageNet (1.35e9) fits
 TEST_FRACTION = 0.2  # of a dataset that has no test images of its own
@@ -50,6 +51,7 @@ def load(
     data_dir: Path | None = None,
     fraction: float = 1.0,
     per_class: int | None = None,
+    subset: Subset = "random",
     val_fraction: float = 0.0,
     val_fold: int = 0,
     image_size: int | None = None,
@@ -64,6 +66,7 @@ def load(
         data_dir: Where known datasets lie or are downloaded to; else INVAUG_DATA, else the user's cache.
         fraction: Share of the training images of each class that is used.
         per_class: Number of training images of each class that is used.
+        subset: Which these are: random ones, or the first, in a folder by name.
         val_fraction: Share of those that is held out for choices.
         val_fold: Which part of that size is held out, counted from 0: folds of a cross-validation.
         image_size: Side the images are resized and cropped to; `decoding.choose_shape` says what happens without.
@@ -73,7 +76,7 @@ def load(
     _check_options(fraction, per_class, val_fraction, image_size, seed, on_bad)
     name, (train, val, test, classes) = _found(data, data_dir, image_size, download, on_bad)
     test = test if with_test else test.take(np.arange(1))
-    train = subset(train, classes, fraction, per_class, seed)
+    train = splits.subset(train, classes, fraction, per_class, seed, first=subset == "first")
     if val_fraction and val is not None:
         raise UserError(f"{data} has validation images of its own: leave out val_fraction, got {val_fraction}")
     if val_fraction:

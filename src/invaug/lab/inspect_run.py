@@ -29,6 +29,8 @@ Rows = Sequence[Mapping[str, float]]
 Report = Mapping[str, Any]
 Step = Callable[[str, int, int], None]
 Titled = tuple[str, Table]
+THINNED = ("fraction", "per_class", "subset", "val_fraction", "val_fold", "seed", "on_bad")
+"""Settings that say which training images a run read."""
 
 
 def evaluate_run(
@@ -87,9 +89,7 @@ def test_data(config: Config, facts: DataFacts, data: str | None, data_dir: Path
     """
     _, height, width = facts.image_shape
     # the test images do not depend on how the training images were thinned, but fewer of these are read sooner
-    thinned = {
-        key: getattr(config, key) for key in ("fraction", "per_class", "val_fraction", "val_fold", "seed", "on_bad")
-    }
+    thinned = {key: getattr(config, key) for key in THINNED}
     dataset = datasets.load(
         data or config.data,
         data_dir=data_dir or config.data_dir,

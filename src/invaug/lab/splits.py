@@ -68,8 +68,14 @@ def stratified(targets: Tensor, n_wanted: NDArray[np.int64], *key: int, part: in
 
     Part 1 is the next as many, and so on: parts have no image in common.
     """
+    return _of_each_class(targets, n_wanted, shuffled(len(targets), *key), part)
+
+
+def _of_each_class(
+    targets: Tensor, n_wanted: NDArray[np.int64], order: NDArray[np.int64], part: int = 0
+) -> NDArray[np.bool_]:
+    """Return a mask of `n_wanted` images of each class, as they come in an order."""
     labels = targets.numpy()
-    order = shuffled(len(labels), *key)
     by_class = order[np.argsort(labels[order], kind="stable")]
     counts = np.bincount(labels, minlength=len(n_wanted))
     rank = np.arange(len(labels)) - np.repeat(np.cumsum(counts) - counts, counts)
@@ -79,8 +85,10 @@ def stratified(targets: Tensor, n_wanted: NDArray[np.int64], *key: int, part: in
     return mask
 
 
-def subset(train: Split, classes: Sequence[str], fraction: float, per_class: int | None, seed: int) -> Split:
-    """Return the same share, or the same number, of the images of each class."""
+def subset(
+    train: Split, classes: Sequence[str], fraction: float, per_class: int | None, seed: int, *, first: bool = False
+) -> Split:
+    """Return the same share, or the same number, of the images of each class: at random, or the first."""
     if per_class is None and fraction == 1:
         return train
     counts = np.bincount(train.targets, minlength=len(classes))
@@ -92,7 +100,8 @@ def subset(train: Split, classes: Sequence[str], fraction: float, per_class: int
     if not n_wanted.all():
         way_out = f"which has {counts[least]}: take at least {1 / counts[least]:.2g}"
         raise UserError(f"fraction {fraction} leaves no training image of class {classes[least]}, {way_out}")
-    return train.take(np.flatnonzero(stratified(train.targets, n_wanted, seed, SUBSET)))
+    order = np.arange(len(train)) if first else shuffled(len(train), seed, SUBSET)
+    return train.take(np.flatnonzero(_of_each_class(train.targets, n_wanted, order)))
 
 
 def _share(fraction: float, counts: NDArray[np.int64]) -> NDArray[np.int64]:

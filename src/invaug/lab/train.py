@@ -118,7 +118,8 @@ def load_once(config: Config, fabric: Fabric, *, with_test: bool = True) -> data
     def load() -> None:
         data = datasets.load(
             config.data, data_dir=config.data_dir, fraction=config.fraction, per_class=config.per_class,
-            val_fraction=config.val_fraction, val_fold=config.val_fold, image_size=config.image_size, seed=config.seed,
+            subset=config.subset, val_fraction=config.val_fraction, val_fold=config.val_fold,
+            image_size=config.image_size, seed=config.seed,
             on_bad=config.on_bad, with_test=with_test,
         )  # fmt: skip
         loaded.append(data)

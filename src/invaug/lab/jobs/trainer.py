@@ -57,8 +57,8 @@ class Trainer:
         """Return the data of a run; the last few stay in memory."""
         config = job.config()
         key = (
-            config.data, config.fraction, config.per_class, config.val_fraction, config.val_fold, config.image_size,
-            config.seed, job.unit_inputs,
+            config.data, config.fraction, config.per_class, config.subset, config.val_fraction, config.val_fold,
+            config.image_size, config.seed, job.unit_inputs,
         )  # fmt: skip
         if key not in self.data:
             loaded = train.load_once(config, self.fabric, with_test=not config.val_fraction)

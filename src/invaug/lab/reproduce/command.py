@@ -39,6 +39,9 @@ def reproduce(
     return _print_plan(asked, as_json) if dry_run else _run(asked, as_json)
 
 
+SHOWN = 4  # of the paper's numbers in the list
+
+
 def _hours(seconds: float) -> str:
     hours = seconds / 3600
     return f"{hours:,.0f} h" if hours >= 10 else f"{hours:.1f} h" if hours >= 1 else f"{60 * hours:.0f} min"
@@ -52,11 +55,23 @@ def _print_list(every: list[Asked], as_json: bool) -> None:
     print("hours: small on two cores, full on one RTX 3090; runs that an experiment above has are not counted twice")
     for row in rows:
         print(plain(f"{row['name']:<18}  {row['found']}"))
+        if row["paper"]:
+            print(plain(f"{'':<18}  paper: {_some(row['paper'])}"))
         for scale in SCALES[::-1]:
             there = row[scale]
             cost = _hours(3600 * there["hours"]) if there["hours"] else "all of them runs of others"
             cost = "cannot run yet" if there["lacks"] else cost
             print(plain(f"{'':<18}  {scale}: {there['runs']} runs, {cost}, {there['done']} done"))
+
+
+def _some(numbers: Mapping[str, Mapping[str, float | None]]) -> str:
+    """Return the first few of the paper's numbers, and how many there are."""
+    shown = [
+        f"{entry.rpartition(': ')[0]} {value['mean']:g}" + (f" ± {value['spread']:g}" if value["spread"] else "")
+        for entry, value in list(numbers.items())[:SHOWN]
+    ]
+    more = f"; {len(numbers)} numbers in all, with --json" if len(numbers) > SHOWN else ""
+    return ", ".join(shown) + more
 
 
 def _listed(asked: Asked) -> dict[str, Any]:

@@ -82,7 +82,7 @@ def tune(asked: Asked, console: Screen, *, quiet: bool = False) -> tuple[list[Tr
     config = configs.build(settings)
     loaded = datasets.load(
         config.data, data_dir=config.data_dir, fraction=config.fraction, per_class=config.per_class,
-        image_size=config.image_size, seed=config.seed, on_bad=config.on_bad, with_test=False,
+        subset=config.subset, image_size=config.image_size, seed=config.seed, on_bad=config.on_bad, with_test=False,
     )  # fmt: skip
     space = parse(asked.search, settings)
     if not asked.search:
