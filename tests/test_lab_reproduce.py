@@ -544,6 +544,7 @@ def invoke(*words: str) -> tuple[int, str]:
 @pytest.mark.parametrize(
     ("words", "said"),
     [
+        (["tune"], "tune is a command of its own: invaug tune cifar10"),
         (["tabel-1"], "unknown experiment tabel-1, did you mean table-1"),
         (["table-1", "--list"], "--list shows every experiment: leave out table-1"),
         ([], "name an experiment, for example table-1"),

@@ -62,6 +62,7 @@ def _print_list(every: list[Asked], as_json: bool) -> None:
             cost = _hours(3600 * there["hours"]) if there["hours"] else "all of them runs of others"
             cost = "cannot run yet" if there["lacks"] else cost
             print(plain(f"{'':<18}  {scale}: {there['runs']} runs, {cost}, {there['done']} done"))
+    print(f"{'tune':<18}  a command of its own: invaug tune DATA, 3-fold cross-validation over the levels of the paper")
 
 
 def _some(numbers: Mapping[str, Mapping[str, float | None]]) -> str:

@@ -217,6 +217,8 @@ def experiments() -> dict[str, Experiment]:
 
 def find(name: str) -> Experiment:
     """Return an experiment by name."""
+    if name == "tune":
+        raise UserError("tune is a command of its own: invaug tune cifar10, over the levels of the paper")
     if name not in experiments():
         raise UserError(f"unknown experiment {name}, {nearest(name, experiments())}")
     return experiments()[name]
