@@ -97,10 +97,11 @@ class Running:
     starts: int
 
     def close(self) -> None:
-        """Let go of its standard input; one that was killed early has left some of it."""
+        """Let go of its standard input, of which one that was killed early has left some, and of what it said."""
         with contextlib.suppress(BrokenPipeError):
             if self.process.stdin:
                 self.process.stdin.close()
+        self.said.close()
 
     def last_line(self) -> str:
         """Return the last it said."""
@@ -153,17 +154,17 @@ def started(job: Job, at_once: int, starts: int = 1) -> Running:
 
 def settled(each: Running, at_once: int) -> Running | None:
     """Return the process started again if it was killed; None if its job has ended, well or not."""
-    code = each.process.returncode
+    code, line = each.process.returncode, each.last_line()
     each.close()
     if code == 2:
-        raise UserError(each.last_line())
+        raise UserError(line)
     killed = -code if code < 0 else code - 128 if code in SAVED else 0
     if killed and each.starts < STARTS:
         return started(each.job, at_once, each.starts + 1)
     if killed:
         each.job.fail(f"its process was killed by signal {killed}, {each.starts} times")
     elif code and not each.job.failure():
-        each.job.fail(each.last_line() or f"its process ended with {code}")
+        each.job.fail(line or f"its process ended with {code}")
     return None
 
 

@@ -26,7 +26,7 @@ from invaug.lab.jobs.job import Job
 from invaug.lab.report import NAME as PAGE
 from invaug.lab.splits import Split
 
-LOOKED_AT = 512  # training images the record of a run looks at
+LOOKED_AT = 64  # training images the record of a run looks at
 HELD = 4  # datasets in memory
 EpochDone = Callable[[], None]
 
