@@ -87,8 +87,12 @@ def test_what_is_done_is_not_trained_again_and_the_best_can_be_trained(tuned, mo
 def test_another_search_in_the_same_folder_is_refused_and_nothing_is_lost(tuned):
     folder, given, *_ = tuned
     before = (given.out / "plan.json").read_bytes()
-    with pytest.raises(UserError, match=r"tuned holds another search: choose another --out"):
-        tune(asked(folder, search=("epsilon=1,2",)), Screen(quiet=True), quiet=True)
+    for other in ({"folds": 3}, {"search": ("lr=0.1,0.2",)}):
+        with pytest.raises(UserError, match=r"tuned holds another search: choose another --out"):
+            tune(asked(folder, **other), Screen(quiet=True), quiet=True)
+    with pytest.raises(UserError, match=r"--folds 40 needs as many training images of every class: class \d has"):
+        tune(asked(folder, folds=40, out=folder / "many"), Screen(quiet=True), quiet=True)
+    assert not (folder / "many").exists()
     assert (given.out / "plan.json").read_bytes() == before
 
 

@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import json
 import math
+import re
 import shlex
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, get_args
+
+import torch
 
 from invaug.lab import atomic, datasets
 from invaug.lab import config as configs
@@ -71,7 +74,7 @@ def run_tune(asked: Asked, as_json: bool) -> None:
             console.print(f"report: {page}", highlight=False, soft_wrap=True)
     if best is None:
         reasons = [reason for trial in trials for reason in trial.failures]
-        raise RunError(f"no combination has all its folds, {len(reasons)} failed; the first: {reasons[0]}")
+        raise RunError(f"no combination has all its folds, {len(reasons)} failed; the first: {''.join(reasons[:1])}")
 
 
 def tune(asked: Asked, console: Screen, *, quiet: bool = False) -> tuple[list[Trial], Trial | None]:
@@ -88,6 +91,7 @@ def tune(asked: Asked, console: Screen, *, quiet: bool = False) -> tuple[list[Tr
     if not asked.search:
         space = {"epsilon": usual_levels(asked.data, len(loaded.classes))}
     folds = 1 if loaded.val else asked.folds
+    check_folds(folds, loaded)
     keep_plan(asked, settings, space, folds)
     search = search_for(asked, settings, space, folds)
     n_trials = math.prod(len(found.values) for found in space.values() if hasattr(found, "values"))
@@ -117,10 +121,19 @@ def check(asked: Asked) -> None:
         raise UserError(f"method {method} has no epsilon: name what to choose, as --search lr=0.01:0.3")
 
 
+def check_folds(folds: int, dataset: datasets.Dataset) -> None:
+    """Refuse more folds than the smallest class has images."""
+    counts = torch.bincount(dataset.train.targets, minlength=len(dataset.classes))
+    least = int(counts.argmin())
+    if int(counts[least]) < folds:
+        way_out = f"class {dataset.classes[least]} has {int(counts[least])}"
+        raise UserError(f"--folds {folds} needs as many training images of every class: {way_out}")
+
+
 def keep_plan(asked: Asked, settings: Mapping[str, Any], space: Space, folds: int) -> None:
-    """Write what is asked into the folder; refuse one that holds another search."""
+    """Write what all trainings share into the folder; refuse one that holds another search. Values may be added."""
     essential = {key: str(value) for key, value in settings.items() if key not in MACHINE}
-    plan = {"settings": essential, "space": {key: str(found) for key, found in space.items()}, "folds": folds}
+    plan = {"settings": essential, "searched": sorted(space), "folds": folds}
     there = atomic.read_json(asked.folder / PLAN)
     if there is not None and there != plan:
         raise UserError(f"{asked.folder} holds another search: choose another --out, or remove it")
@@ -137,11 +150,11 @@ def search_for(asked: Asked, settings: Mapping[str, Any], space: Space, folds: i
 
     def make(params: Mapping[str, Any], number: int) -> list[Job]:
         named = is_grid(space) and asked.trials is None
-        label = "-".join(f"{key}-{shown(value)}" for key, value in params.items()) if named else f"trial-{number}"
+        label = "-".join(f"{key}-{name_of(value)}" for key, value in params.items()) if named else f"trial-{number}"
         return [
             Job(
                 f"{label} fold {fold}", {**common, **params, **held_out, **({"val_fold": fold} if fold else {})}, seed,
-                asked.folder / label.replace("/", "-") / f"fold-{fold}", places=places,
+                asked.folder / label / f"fold-{fold}", places=places,
             )
             for fold in range(folds)
         ]  # fmt: skip
@@ -149,6 +162,12 @@ def search_for(asked: Asked, settings: Mapping[str, Any], space: Space, folds: i
     if is_grid(space) and asked.trials is None:
         return Search(space, make)
     return OptunaSearch(space, make, n_trials=asked.trials or TRIALS, folder=asked.folder, seed=seed)
+
+
+def name_of(value: Any) -> str:
+    """Return a value as part of a folder's name."""
+    text = repr(value) if isinstance(value, float) else str(value)
+    return re.sub(r"[^\w.+-]", "-", text)
 
 
 def command(asked: Asked) -> str:
