@@ -464,7 +464,8 @@ def test_a_claim_says_by_how_much_and_in_how_many_seeds_it_holds():
 def test_the_rule_halves_epsilon_where_gamma_vanished_and_doubles_it_elsewhere(gammas, factors):
     names = ("rotation", "translation", "scale")
     settings = full.synthetic("mnist", "mlp", "r180", "paper").settings
-    changed = full.adjusted(settings, dict(zip(names, gammas, strict=True)))
+    prices = dict(zip(names, gammas, strict=True))
+    changed = full.adjusted(settings, prices, full.vanished(prices))
     levels = [changed["families"][name]["epsilon"] / settings["epsilon"] for name in names]
     assert levels == list(factors)
     assert [c.epsilon for c in problem_of(changed).constraints] == pytest.approx(np.multiply(factors, 0.6))

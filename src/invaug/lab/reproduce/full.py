@@ -232,9 +232,13 @@ RULE = (
 )
 
 
-def adjusted(settings: Settings, gammas: Mapping[str, float]) -> Settings:
-    """Return the settings with the paper's rule: tighter where gamma vanished, looser elsewhere."""
-    limit = max(VANISHED, max(gammas.values()) / 2)
+def vanished(gammas: Mapping[str, float]) -> float:
+    """Return up to which gamma a family counts as free."""
+    return max(VANISHED, max(gammas.values()) / 2)
+
+
+def adjusted(settings: Settings, gammas: Mapping[str, float], limit: float) -> Settings:
+    """Return the settings with the paper's rule: epsilon halved up to a gamma, doubled above it."""
     families = {
         name: {**family, "epsilon": settings["epsilon"] * (0.5 if gammas[name] <= limit else 2.0)}
         for name, family in settings["families"].items()
@@ -242,12 +246,17 @@ def adjusted(settings: Settings, gammas: Mapping[str, float]) -> Settings:
     return {**settings, "families": families}
 
 
-def rule_cells(cells: Iterable[Cell], gammas: Callable[[str], Mapping[str, float]]) -> tuple[Cell, ...]:
+def rule_cells(
+    cells: Iterable[Cell],
+    gammas: Callable[[str], Mapping[str, float]],
+    limit: Callable[[Mapping[str, float]], float] = vanished,
+) -> tuple[Cell, ...]:
     """Return each planted dataset with one epsilon for all families, and with those its gammas ask for."""
     found = []
     for cell in cells:
         found.append(Cell(f"{cell.label}-same", cell.settings, f"{cell.beside} same", cell.unit_inputs))
-        changed = adjusted(cell.settings, gammas(cell.beside))
+        prices = gammas(cell.beside)
+        changed = adjusted(cell.settings, prices, limit(prices))
         found.append(Cell(f"{cell.label}-adjusted", changed, f"{cell.beside} adjusted", cell.unit_inputs))
     return tuple(found)
 

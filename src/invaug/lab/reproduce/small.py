@@ -190,9 +190,18 @@ def table_bias() -> Plan:
 
 
 GAMMAS: dict[str, tuple[float, float, float]] = {
-    f"{data} {model} {plant}": (0.0, 1.0, 1.0) for data, model in full.RULED for plant in full.RULED_PLANTS
+    "mnist mlp r180": (6.134, 14.962, 13.941),
+    "mnist mlp r90": (5.331, 12.267, 10.676),
+    "mnist mlp translated": (16.031, 11.003, 16.638),
+    "mnist cnn r180": (5.691, 15.283, 14.515),
+    "mnist cnn r90": (5.010, 12.113, 11.228),
+    "mnist cnn translated": (18.453, 13.677, 17.854),
+    "fashion-mnist mlp r180": (6.168, 12.358, 12.413),
+    "fashion-mnist mlp r90": (6.069, 10.619, 10.428),
+    "fashion-mnist mlp translated": (13.330, 7.805, 11.026),
 }
 """Of rotation, translation and scale, from results/table-synthetic/small.jsonl (a test compares)."""
+SMALL_RULE = "epsilon is halved where gamma is smallest, and doubled elsewhere: in three epochs no gamma vanishes"
 
 
 def table_epsilon_rule() -> Plan:
@@ -203,4 +212,5 @@ def table_epsilon_rule() -> Plan:
     def gammas(beside: str) -> dict[str, float]:
         return dict(zip(full.families(1.0), GAMMAS[beside], strict=True))
 
-    return Plan(full.rule_cells(cells, gammas), SEEDS, (full.RULE, "by the gammas of table-synthetic, small scale"))
+    smallest = full.rule_cells(cells, gammas, lambda prices: min(prices.values()))
+    return Plan(smallest, SEEDS, (SMALL_RULE, "by the gammas of table-synthetic, small scale"))
