@@ -62,20 +62,21 @@ def _lines(found: Outcome, y: str, x: str, courses: Sequence[tuple[str, Places, 
     return Lines(y, tuple(line for line in series if line.points), x_label=x)
 
 
-def _bars(found: Outcome, number: str, cells: Sequence[str], title: str) -> Bars:
+def _bars(found: Outcome, number: str, named: Mapping[str, str], title: str) -> Bars:
+    """Return means and intervals over seeds of some cells, by the names they get."""
     factor = MEASURES[number].factor
-    estimates = [found.estimate(cell, number) for cell in cells]
+    estimates = [found.estimate(cell, number) for cell in named.values()]
     whiskers = [
         (factor * estimate.interval[0], factor * estimate.interval[1]) if estimate and estimate.interval else None
         for estimate in estimates
     ]
     values = tuple(factor * estimate.mean if estimate else None for estimate in estimates)
-    return Bars(title, tuple(cells), ((title, values),), whiskers=tuple(whiskers))
+    return Bars(title, tuple(named), ((title, values),), whiskers=tuple(whiskers))
 
 
 def _table_1(found: Outcome) -> Drawn:
     for data in small.SHAPES:
-        cells = [f"{data}-{method}" for method in small.METHODS]
+        cells = {method: f"{data}-{method}" for method in small.METHODS}
         yield data, f"Test accuracy, {data}", _bars(found, "test_accuracy", cells, "test accuracy (%)")
 
 

@@ -84,7 +84,8 @@ def _section(experiment: Experiment, results: Path) -> str:
 
 
 def _behind(verdict: Verdict) -> str:
-    return escaped(verdict.said().removeprefix(verdict.word))
+    numbers = escaped(verdict.said().removeprefix(verdict.word))
+    return f" {numbers}" if numbers else ""
 
 
 def _scale(experiment: Experiment, scale: Scale, results: Path) -> Iterator[str]:
