@@ -18,7 +18,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 import timing
-from invaug import Constraint, Draw, InvarianceConstrained, TransformSet, sets
+from invaug import Constraint, Draw, InvarianceConstrained, InvarianceMixture, TransformSet, sets
 from timing import Clock, Spread, Task
 
 PLAIN, TRIVIAL = "plain", "TrivialAugment wide"
@@ -29,6 +29,8 @@ SETTINGS: dict[str, dict[str, Any]] = {
     for n_views, n_steps in product((1, 2), (0, 1, 3))
 }
 SETTINGS["n_steps=1, n_views=1, joint=False"] = {"n_steps": 1, "n_views": 1, "joint": False}
+for n_steps in (0, 1):
+    SETTINGS[f"mixture, n_steps={n_steps}"] = {"n_steps": n_steps, "n_views": 1, "kind": InvarianceMixture}
 EXAMPLE = "INVAUG_DATA=~/data python bench/step.py --threads 1 --rounds 7"
 
 
@@ -99,7 +101,7 @@ class Trainer:
 
     make_loss: Callable[[nn.Module, Tensor, Tensor], Tensor]
     batches: Iterator[tuple[Tensor, Tensor]]
-    passes: int
+    passes: float
     """What a step should cost, in forward passes."""
     watch: Stopwatch
     """The time spent in draws and transformations."""
@@ -138,9 +140,15 @@ def constrained_loss(problem: InvarianceConstrained, model: nn.Module, images: T
     return step.lagrangian
 
 
-def count(n_steps: int, n_views: int) -> int:
-    """Return what a constrained step should cost, in forward passes: proposals scored, clean and kept views trained."""
+def count(settings: dict[str, Any]) -> float:
+    """Return what a constrained step should cost, in forward passes: proposals scored, clean and kept views trained.
+
+    Under the mixture with gamma near 1 half of the images are scored, and each is trained on once.
+    """
+    n_steps, n_views = settings["n_steps"], settings["n_views"]
     scored = (n_steps + 1) * n_views if n_steps else 0
+    if "kind" in settings:
+        return FORWARD * scored / 2 + FORWARD + BACKWARD
     return FORWARD * scored + (FORWARD + BACKWARD) * (1 + n_views)
 
 
@@ -148,7 +156,7 @@ def trainers(images: Tensor, batch: int, clock: Clock) -> dict[str, Trainer]:
     """Return one trainer per row of the table."""
     batches = [(part, torch.randint(10, (len(part),))) for part in images.split(batch)]
 
-    def trainer(make_loss: Callable[[TransformSet], Any], passes: int) -> Trainer:
+    def trainer(make_loss: Callable[[TransformSet], Any], passes: float) -> Trainer:
         transforms = TimedSet(sets.wide().ops, watch=Stopwatch(clock))
         return Trainer(make_loss(transforms), cycle(batches), passes, transforms.watch)
 
@@ -157,12 +165,14 @@ def trainers(images: Tensor, batch: int, clock: Clock) -> dict[str, Trainer]:
         TRIVIAL: trainer(lambda transforms: partial(trivial_loss, transforms), FORWARD + BACKWARD),
     }
     for name, settings in SETTINGS.items():
-        rows[name] = trainer(partial(constrained, settings), count(settings["n_steps"], settings["n_views"]))
+        rows[name] = trainer(partial(constrained, settings), count(settings))
     return rows
 
 
 def constrained(settings: dict[str, Any], transforms: TransformSet) -> Callable[..., Tensor]:
-    problem = InvarianceConstrained(Constraint(transforms, 0.8), gamma_init=1.0, finish=finish, **settings)
+    kind = settings.get("kind", InvarianceConstrained)
+    others = {key: value for key, value in settings.items() if key != "kind"}
+    problem = kind(Constraint(transforms, 0.8), gamma_init=1.0, finish=finish, **others)
     return partial(constrained_loss, problem)
 
 

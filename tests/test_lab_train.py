@@ -79,6 +79,14 @@ def test_every_method_trains_and_says_how_it_went(method: str, data: Path, tmp_p
     assert [row["epoch"] for row in read(tmp_path / "run")] == [1]
 
 
+def test_a_mixture_trains_and_moves_gamma(data: Path, tmp_path: Path) -> None:
+    (summary,) = train(data, tmp_path / "run", epochs=2, mixture=True, epsilon=0.1, dual_lr=0.1)
+    assert 0 < summary["gamma"][0] < 10
+    assert summary["test_accuracy"] > 0.15
+    with pytest.raises(UserError, match="mixture has one view an image"):
+        train(data, tmp_path / "other", mixture=True, n_views=2)
+
+
 def test_run_without_a_bound_is_valid_json(data: Path, tmp_path: Path) -> None:
     (summary,) = train(data, tmp_path / "run", epsilon=float("inf"), epochs=1)
     json.loads(json.dumps(summary, allow_nan=False))

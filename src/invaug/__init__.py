@@ -10,6 +10,7 @@ if TYPE_CHECKING:
     from invaug import presets as presets
     from invaug import sets as sets
     from invaug.draws import Draw as Draw
+    from invaug.mixture import InvarianceMixture as InvarianceMixture
     from invaug.ops import Op as Op
     from invaug.problem import Constraint as Constraint
     from invaug.problem import InvarianceConstrained as InvarianceConstrained
@@ -28,6 +29,7 @@ _MODULE_OF = {
     "Constraint": "problem",
     "Draw": "draws",
     "InvarianceConstrained": "problem",
+    "InvarianceMixture": "mixture",
     "Op": "ops",
     "Step": "problem",
     "TransformSet": "transforms",

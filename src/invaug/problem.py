@@ -71,13 +71,16 @@ class Step(NamedTuple):
         return torch.tensor(shares)
 
 
-class _Chosen(NamedTuple):
+class Chosen(NamedTuple):
     """What one constraint has chosen for a batch."""
 
     inputs: Tensor
     labels: Tensor
     draw: Draw
     chain: Chain
+    sampler: Sampler
+    scores: Tensor | None = None
+    """Of all proposals, shape (n_steps + 1, n_views, batch); None where nothing was scored."""
 
 
 def to_unit(images: Tensor) -> Tensor:
@@ -149,7 +152,7 @@ class InvarianceConstrained(nn.Module):
         Args:
             generator: Where proposals and chains come from; by default a generator of (seed, batch number, rank).
         """
-        _check_batch(images, targets)
+        check_batch(images, targets)
         generator = generator or self._generator()
         self.n_batches += 1
         views = [(self.finish(images), targets)] if self.clean else []
@@ -178,7 +181,7 @@ class InvarianceConstrained(nn.Module):
 
     def _choose(
         self, constraint: Constraint, model: Model, images: Tensor, targets: Tensor, generator: torch.Generator
-    ) -> _Chosen:
+    ) -> Chosen:
         """Return n_views transformed inputs per image, their draws, and the chains that chose them (Algorithm 1)."""
         if constraint.share < 1:
             some = torch.randperm(len(images), generator=generator, device=generator.device)
@@ -192,14 +195,15 @@ class InvarianceConstrained(nn.Module):
         with own_randomness(generator, images.device):
             inputs = self.finish(constraint.transforms.apply(images.repeat(n_repeats, 1, 1, 1), draw))
         if self.n_steps == 0:  # one proposal each: nothing to score, nothing to choose
-            return _Chosen(inputs, labels, draw, Chain.of_one(shape[1:], inputs.device))
+            return Chosen(inputs, labels, draw, Chain.of_one(shape[1:], inputs.device), constraint.sampler)
         leaves_no_trace = own_randomness(generator, images.device) if self.scoring == "frozen" else nullcontext()
         with leaves_no_trace:  # some models draw in eval mode too
             all_labels = repeated(targets, n_repeats)
             losses = score(model, inputs, all_labels, self.loss_fn, self.scoring, self.scoring_batch)
-        chain = constraint.sampler(losses.view(shape), generator=generator)
+        scores = losses.view(shape)
+        chain = constraint.sampler(scores, generator=generator)
         kept = chain.state.view(-1) * n_chains + torch.arange(n_chains, device=chain.state.device)
-        return _Chosen(inputs[kept], labels, draw[kept.cpu()], chain)
+        return Chosen(inputs[kept], labels, draw[kept.cpu()], chain, constraint.sampler, scores)
 
     def _losses(self, model: Model, views: list[Tensor], labels: list[Tensor]) -> tuple[Any, list[Tensor]]:
         """Return the outputs of the first view, and the losses of each sample of each view."""
@@ -272,7 +276,8 @@ def _mixed(*numbers: int) -> int:
     return int(np.random.SeedSequence([number % 2**64 for number in numbers]).generate_state(1, np.uint64)[0] >> 1)
 
 
-def _check_batch(images: Tensor, targets: Tensor) -> None:
+def check_batch(images: Tensor, targets: Tensor) -> None:
+    """Refuse what is not a batch of images with one target each."""
     check_images(images)
     if len(images) == 0:
         raise ValueError("images must hold at least one image, got none")

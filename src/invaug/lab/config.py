@@ -68,6 +68,8 @@ class Config(BaseModel):
     gamma_init: float = Field(0.0, ge=0, description="where gamma starts; the fixed weight of --method penalty")
     scoring: Literal["frozen", "train"] = Field("frozen", description="how proposals are scored")
     scoring_batch: int = Field(256, ge=1, description="most proposals scored at once")
+    mixture: bool = Field(False, description="one view an image, clean or transformed: the cost of plain training")
+    watched: float = Field(0.25, gt=0, le=1, description="least share of a batch --mixture measures a constraint on")
     joint: bool = Field(True, description="clean and kept views in one forward pass")
     policy: Path | None = Field(None, description="policy file of --method deepaa")
     n_ops: int = Field(2, ge=1, description="operations per image of --method randaugment")
@@ -166,6 +168,8 @@ def _check_together(config: Config) -> None:
         level = family.get("epsilon", 0.0)
         if isinstance(level, bool | tuple) or not level >= 0:
             raise UserError(f"families.{name}.epsilon must be a number, at least 0, got {level}")
+    if config.mixture and (config.n_views > 1 or config.share < 1 or config.method == "sampled"):
+        raise UserError("mixture has one view an image: leave out n_views, share and method sampled")
     if config.method == "penalty" and not config.gamma_init:
         raise UserError("method penalty needs the weight of the transformed loss: --gamma-init, for example 1")
     if config.method == "deepaa" and config.policy is None:

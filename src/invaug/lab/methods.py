@@ -11,7 +11,7 @@ from typing import Any
 from torch import Tensor
 from torch.nn import functional as F
 
-from invaug import Constraint, InvarianceConstrained, TransformSet, metropolis_hastings, sets, worst
+from invaug import Constraint, InvarianceConstrained, InvarianceMixture, TransformSet, metropolis_hastings, sets, worst
 from invaug.lab import policies
 from invaug.lab.autoaugment import autoaugment
 from invaug.lab.config import Config
@@ -142,9 +142,12 @@ def problem(config: Config, dataset: Dataset, finish: Finish) -> InvarianceConst
     if spec.constrains:
         pairs = zip(transform_sets(config), epsilons(config, len(dataset.classes)), strict=True)
         constraints = [Constraint(s, level, spec.sampler, config.share) for (_, s), level in pairs]
-    settings = {name: getattr(config, name) for name in ("n_steps", "dual_lr", "gamma_init")} | spec.settings
-    return InvarianceConstrained(
-        *constraints, n_views=config.n_views, scoring=config.scoring, scoring_batch=config.scoring_batch,
+    settings = {name: getattr(config, name) for name in ("n_steps", "n_views", "dual_lr", "gamma_init")} | spec.settings
+    kind: type[InvarianceConstrained] = InvarianceConstrained
+    if config.mixture and constraints:
+        kind, settings = InvarianceMixture, settings | {"watched": config.watched}
+    return kind(
+        *constraints, scoring=config.scoring, scoring_batch=config.scoring_batch,
         joint=config.joint, seed=config.seed, loss_fn=loss_function(config),
         finish=_after(spec.policy(config, dataset), finish) if spec.policy else finish, **settings,
     )  # fmt: skip

@@ -1,0 +1,109 @@
+"""The same problem at the cost of plain training: one view an image, clean or transformed, in the right proportion."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from itertools import pairwise
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from invaug.images import doubles
+from invaug.problem import Chosen, Constraint, InvarianceConstrained, Step, check_batch, own_randomness
+from invaug.samplers import chain_probabilities, metropolis_hastings
+from invaug.scoring import Model, score
+
+
+class InvarianceMixture(InvarianceConstrained):
+    """InvarianceConstrained with one gradient pass over as many images as the batch has.
+
+    loss + Σ γ_k · loss_k is (1 + Σ γ) times the loss under a mixture: the clean image with probability 1 / (1 + Σ γ),
+    constraint k's with γ_k / (1 + Σ γ). Each image is given one of these, the numbers of each as near to their
+    expectation as whole numbers allow, and the loss is scaled, so that the gradient has the same mean. Proposals are
+    scored only for the images a constraint was given, and for as many more as `watched` asks.
+
+    The slack is the mean, over the images a constraint looked at, of the loss its sampler keeps: for chains the exact
+    expectation over their accept/reject draws, from the scores there are anyway.
+
+    Args:
+        watched: Least share of the batch each constraint looks at, so that gamma can rise from zero.
+    """
+
+    def __init__(self, *constraints: Constraint, watched: float = 0.25, **settings: Any) -> None:
+        super().__init__(*constraints, **settings)
+        if not 0 < watched <= 1:
+            raise ValueError(f"watched must be above 0 and at most 1, got {watched}")
+        if self.n_views > 1 or not self.clean or any(constraint.share < 1 for constraint in constraints):
+            raise ValueError("a mixture has one view an image: leave out n_views, clean and share")
+        self.watched = watched
+
+    def forward(
+        self, model: Model, images: Tensor, targets: Tensor, *, generator: torch.Generator | None = None
+    ) -> Step:
+        """Return the Lagrangian of one batch: share the images out, draw, score, sample λ_c, evaluate."""
+        check_batch(images, targets)
+        generator = generator or self._generator()
+        self.n_batches += 1
+        gammas = [float(g) if c.active else 0.0 for g, c in zip(self.gamma, self.constraints, strict=True)]
+        first, *rest = (part.to(images.device) for part in shared_out(len(images), [1.0, *gammas], generator))
+        chosen = [
+            self._look(constraint, part, torch.cat([*rest, first]), model, images, targets, generator)
+            if constraint.active
+            else None
+            for constraint, part in zip(self.constraints, rest, strict=True)
+        ]
+        views = [self.finish(images[first])] if len(first) else []
+        views += [c.inputs[: len(part)] for c, part in zip(chosen, rest, strict=True) if c and len(part)]
+        order = torch.cat([first, *rest])
+        outputs, (losses,) = self._losses(model, [torch.cat(views)], [targets[order.to(targets.device)]])
+        if not isinstance(outputs, Tensor):
+            raise TypeError(f"a mixture needs a model that returns a tensor, got {type(outputs).__name__}")
+        trained = losses.detach().split([len(first), *map(len, rest)])[1:]
+        kept = [self._kept(c, mine, model, generator) for c, mine in zip(chosen, trained, strict=True) if c]
+        level = sum(g * c.epsilon for g, c in zip(gammas, self.constraints, strict=True) if c.active)
+        draws, chains = (tuple(getattr(c, name) if c else None for c in chosen) for name in ("draw", "chain"))
+        lagrangian = (1.0 + sum(gammas)) * losses.mean() - level
+        return Step(lagrangian, losses.detach().mean(), self._slack(kept), draws, chains, outputs[order.argsort()])
+
+    def _look(
+        self, constraint: Constraint, part: Tensor, others: Tensor, model: Model, images: Tensor, targets: Tensor,
+        generator: torch.Generator,
+    ) -> Chosen:  # fmt: skip
+        """Return what a constraint chose for its images, and after these for the others it looks at."""
+        n_more = max(math.ceil(self.watched * len(images)) - len(part), 0)
+        mine = torch.zeros(len(images), dtype=torch.bool, device=images.device)
+        mine[part] = True
+        rows = torch.cat([part, others[~mine[others]][:n_more]])
+        return self._choose(constraint, model, images[rows], targets[rows.to(targets.device)], generator)
+
+    def _kept(self, chosen: Chosen, trained: Tensor, model: Model, generator: torch.Generator) -> Tensor:
+        """Return the loss of each image a constraint looked at; the first of them were trained on."""
+        if chosen.scores is None:  # uniform draws: those that were trained on have a loss, the others need one
+            n = len(trained)
+            if n == len(chosen.labels):
+                return trained
+            with own_randomness(generator, chosen.inputs.device):
+                rest = (chosen.inputs[n:], chosen.labels[n:])
+                more = score(model, *rest, self.loss_fn, self.scoring, self.scoring_batch)
+            return torch.cat([doubles(trained), doubles(more)])
+        if chosen.sampler is not metropolis_hastings:
+            return chosen.chain.loss.flatten()
+        scores = doubles(chosen.scores)
+        law = chain_probabilities(scores)
+        return torch.where(law > 0, law * scores, 0.0).sum(dim=0).flatten()
+
+
+def shared_out(n: int, weights: Sequence[float], generator: torch.Generator) -> list[Tensor]:
+    """Return the rows 0 to n - 1 in parts: each row in part k with probability weights[k] / sum(weights).
+
+    Systematic sampling: how many rows a part gets differs from its expectation by less than one.
+    """
+    u = float(torch.rand((), generator=generator, device=generator.device, dtype=torch.float64))
+    order = torch.randperm(n, generator=generator, device=generator.device)
+    ends, total = [0], sum(weights)
+    for k in range(1, len(weights)):
+        ends.append(min(math.floor(n * sum(weights[:k]) / total + u), n))
+    ends.append(n)
+    return [order[a:b] for a, b in pairwise(ends)]
