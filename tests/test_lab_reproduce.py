@@ -457,6 +457,19 @@ def test_a_claim_says_by_how_much_and_in_how_many_seeds_it_holds():
     assert first.word == "shown"
 
 
+def test_what_holds_for_the_means_but_hardly_a_seed_is_not_shown():
+    gaps = ((0.10, 0.30, 0.20), (0.21, 0.22, 0.20), (0.22, 0.21, 0.22), (0.23, 0.22, 0.21), (0.24, 0.20, 0.24))
+    rows = [
+        row(cell, seed, gap=value)
+        for cell, values in zip(plans.LEVELS, gaps, strict=True)
+        for seed, value in enumerate(values)
+    ]
+    found = {verdict.text: verdict for verdict in Outcome(plans.find("figure-epsilon"), "small", rows).verdicts()}
+    verdict = found["the gap grows with epsilon"]
+    assert (verdict.holds, verdict.in_seeds, verdict.of_seeds) == (True, 1, 3)
+    assert verdict.said() == "not decided: true of the means, of fewer than half of the seeds (in 1 of 3 seeds)"
+
+
 @pytest.mark.parametrize(
     ("gammas", "factors"),
     [((0.0, 1.3, 1.8), (0.5, 2, 2)), ((0.004, 0.038, 0.045), (0.5, 0.5, 0.5)), ((3.2, 0.3, 4.2), (2, 0.5, 2))],

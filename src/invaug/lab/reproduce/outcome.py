@@ -140,6 +140,8 @@ class Verdict(NamedTuple):
             return "not run yet"
         if self.beyond_chance is False:
             return "not decided: above in the mean, within the noise" if self.holds else "not shown, within the noise"
+        if self.holds and 2 * self.in_seeds < self.of_seeds:
+            return "not decided: true of the means, of fewer than half of the seeds"
         return "shown" if self.holds else "not shown"
 
     def said(self) -> str:

@@ -32,7 +32,7 @@ half its 95 % interval (Student); the paper's ± is what it says. Runs that fail
 small scale the task is another one than the paper's: the order of the methods compares, the numbers do not.
 
 A claim about two cells is *shown* when the interval of their difference, run by run of the same seed, leaves zero out;
-other claims when they hold for the means. How many seeds a claim holds in by itself stands beside it.
+other claims when they hold for the means and for at least half of the seeds by themselves.
 
 ## Protocol of the small scale
 
