@@ -4,7 +4,7 @@ BIN := .venv/bin
 # torch's OpenMP threads spin; with tests side by side one thread each is faster
 TEST_ENV := OMP_NUM_THREADS=1
 
-.PHONY: train test exact bench faults loggers ray clean
+.PHONY: train test exact bench faults loggers ray long clean
 
 train: .venv/dev
 	$(BIN)/invaug train
@@ -13,7 +13,7 @@ test: .venv/dev
 	$(BIN)/ruff format --check .
 	$(BIN)/ruff check .
 	$(BIN)/mypy
-	$(TEST_ENV) $(BIN)/pytest -n 2 -m "not slow and not ray"
+	$(TEST_ENV) $(BIN)/pytest -n 2 -m "not slow and not ray and not long"
 
 exact: .venv/dev
 	$(TEST_ENV) $(BIN)/pytest -n 2 -m slow tests/test_exact.py
@@ -31,6 +31,10 @@ bench: .venv/peers
 loggers: .venv/dev
 	$(BIN)/pip install --quiet --no-compile -c constraints.txt -e '.[dev,wandb,mlflow]'
 	$(TEST_ENV) $(BIN)/pytest tests/test_lab_loggers.py
+
+# searches and experiments that are killed, stopped and go on
+long: .venv/dev
+	$(TEST_ENV) $(BIN)/pytest -n 2 -m long
 
 # jobs on Ray, which is too large for the default install
 ray: .venv/dev

@@ -134,6 +134,7 @@ def test_the_price_is_the_mean_over_seeds_with_students_interval():
     assert turn.price.half == pytest.approx(4.302653 / np.sqrt(3), rel=1e-4)
 
 
+@pytest.mark.long
 def test_the_suggestion_is_a_set_in_code_and_a_config_that_trains(tmp_path):
     images, labels = digits_and_labels(400)
     data = save(tmp_path / "d.npz", images, labels)
@@ -154,6 +155,7 @@ def test_the_suggestion_is_a_set_in_code_and_a_config_that_trains(tmp_path):
     assert "γ of each symmetry" in page
 
 
+@pytest.mark.long
 def test_a_stopped_search_says_how_to_go_on_and_ends_with_the_same_prices(tmp_path):
     images, labels = digits_and_labels(300)
     data = save(tmp_path / "d.npz", images, labels)

@@ -332,6 +332,7 @@ def wait_for_epochs(folder: Path, n: int, process: subprocess.Popen[str]) -> Non
     assert process.poll() is None, process.communicate()
 
 
+@pytest.mark.long
 def test_a_killed_experiment_goes_on_and_a_stopped_one_says_how_both_to_the_same_numbers(tmp_path, monkeypatch, capsys):
     experiment = tiny(write_digits(tmp_path), seeds=1, epochs=EPOCHS)
     first = tmp_path / "runs" / "reproduce" / "tiny-small" / "none" / "seed-0"

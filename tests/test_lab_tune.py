@@ -132,6 +132,7 @@ def parent_of(pid: int) -> int:
         return 0
 
 
+@pytest.mark.long
 def test_killed_workers_and_a_stop_lose_nothing(tuned, tmp_path):
     write_digits(tmp_path)
     process = start(tmp_path, "--jobs", "2")

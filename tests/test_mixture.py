@@ -46,7 +46,7 @@ def test_gradient_and_slack_have_the_mean_of_the_two_view_lagrangian():
     both = problem(InvarianceConstrained, *constraints, gammas=GAMMAS, n_steps=0)
     expected, step = gradient(both, model, images, targets, 0)
     mixed = problem(InvarianceMixture, *constraints, gammas=GAMMAS, n_steps=0, watched=0.3)
-    found = [gradient(mixed, model, images, targets, seed) for seed in range(1500)]
+    found = [gradient(mixed, model, images, targets, seed) for seed in range(900)]
     assert_mean_is([each for each, _ in found], expected)
     assert_mean_is([s.slack for _, s in found], step.slack)
     assert_mean_is([s.lagrangian.detach()[None] for _, s in found], step.lagrangian.detach()[None])
@@ -58,13 +58,13 @@ def test_with_chains_the_slack_has_the_same_mean_and_less_variance():
     settings = {"gammas": (1.0,), "n_steps": 2}
     with torch.no_grad():
         both, mixed = (
-            torch.stack([made(model, images, targets, generator=seeded(seed)).slack[0] for seed in range(800)])
+            torch.stack([made(model, images, targets, generator=seeded(seed)).slack[0] for seed in range(500)])
             for made in (
                 problem(InvarianceConstrained, constraint, **settings),
                 problem(InvarianceMixture, constraint, watched=1.0, **settings),
             )
         )
-    error = math.sqrt((both.var() + mixed.var()).item() / 800)
+    error = math.sqrt((both.var() + mixed.var()).item() / 500)
     assert abs(both.mean() - mixed.mean()) <= 5 * error
     assert mixed.var() < both.var()
 
@@ -74,10 +74,10 @@ def test_with_chains_the_gradient_has_the_mean_of_the_two_view_lagrangian():
     model, images, targets = smooth_network(), make_images(N), make_targets(N)
     settings = {"gammas": (2.0,), "n_steps": 1}
     both, mixed = (
-        torch.stack([gradient(made, model, images, targets, seed)[0] for seed in range(800)])
+        torch.stack([gradient(made, model, images, targets, seed)[0] for seed in range(500)])
         for made in (problem(kind, constraint, **settings) for kind in (InvarianceConstrained, InvarianceMixture))
     )
-    error = ((both.var(0) + mixed.var(0)) / 800).sqrt()
+    error = ((both.var(0) + mixed.var(0)) / 500).sqrt()
     assert ((both.mean(0) - mixed.mean(0)).abs() <= 5 * error + 1e-12).all()
 
 
