@@ -59,7 +59,12 @@ def ask(data: str, out: Path, **given: object) -> insights.Prices:
 
 @pytest.mark.parametrize(
     ("kind", "truth"),
-    [("r180", "rotation"), ("scaled", "scale")],  # bench/insights.py has all, on two datasets
+    [
+        ("r180", "rotation"),
+        ("scaled", "scale"),
+        pytest.param("r90", "rotation", marks=pytest.mark.long),
+        pytest.param("translated", "translation", marks=pytest.mark.long),
+    ],
 )
 def test_the_planted_symmetry_is_the_cheapest_of_the_papers_three(tmp_path, kind, truth):
     images, labels = digits_and_labels(1500)

@@ -365,8 +365,11 @@ def test_a_run_that_holds_images_out_is_measured_on_these_and_reads_no_test_imag
     data = write_digits(tmp_path)
     settings = {**tiny(data).plans["small"].cells[0].settings, "val_fraction": 0.5, "epochs": 1}
     held = lab_job.Job("held", settings, 0, tmp_path / "held")
+    seen, measure = [], trainer.clean
+    monkeypatch.setattr(trainer, "clean", lambda *given: seen.append(given[2]) or measure(*given))
     trainer.Trainer()(held, lambda: None, lambda *_: None)
     loaded = datasets.load(str(data), val_fraction=0.5)
+    assert [split.images.sum() for split in seen] == [loaded.val.images.sum(), loaded.train.images.sum()]
     model = run.load(tmp_path / "held")
     right = evaluate.clean(model.network, model.finish, loaded.val)["accuracy"]
     numbers = held.found()["numbers"]

@@ -11,9 +11,9 @@ import torch
 from torch import Tensor
 
 from invaug.images import doubles
-from invaug.problem import Chosen, Constraint, InvarianceConstrained, Step, check_batch, own_randomness
+from invaug.problem import Chosen, Constraint, InvarianceConstrained, Step, check_batch
 from invaug.samplers import chain_probabilities, metropolis_hastings
-from invaug.scoring import Model, score
+from invaug.scoring import Model, own_randomness, score
 
 
 class InvarianceMixture(InvarianceConstrained):

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager, nullcontext
+from collections.abc import Callable
+from contextlib import nullcontext
 from dataclasses import dataclass
 from numbers import Real
 from typing import Any, Literal, NamedTuple
@@ -17,7 +17,7 @@ from torch.nn import functional as F
 from invaug.draws import Draw
 from invaug.images import check_images, doubles
 from invaug.samplers import Chain, Sampler, metropolis_hastings
-from invaug.scoring import Loss, Model, detached, per_sample, score
+from invaug.scoring import Loss, Model, detached, own_randomness, per_sample, score
 from invaug.transforms import TransformSet
 
 
@@ -238,20 +238,6 @@ class InvarianceConstrained(nn.Module):
         """Say what the problem is in one line per constraint."""
         lines = [f"{len(c.transforms.ops)} operations, epsilon={c.epsilon:g}" for c in self.constraints]
         return "\n".join([*lines, f"n_steps={self.n_steps}, n_views={self.n_views}, dual_lr={self.dual_lr:g}"])
-
-
-@contextmanager
-def own_randomness(generator: torch.Generator, device: torch.device) -> Iterator[None]:
-    """Let torch's own generators run on a seed from ours, and put them back as they were."""
-    seed = int(torch.randint(2**62, (), generator=generator, device=generator.device))
-    devices, kind = ([], "cuda") if device.type == "cpu" else ([device], device.type)
-    with torch.random.fork_rng(devices, device_type=kind):
-        torch.default_generator.manual_seed(seed)  # torch.manual_seed would seed devices that are not put back
-        for forked in devices:
-            library = getattr(torch, kind)
-            with library.device(forked) if hasattr(library, "device") else nullcontext():  # mps has one and no choice
-                library.manual_seed(seed)
-        yield
 
 
 def repeated(targets: Tensor, n: int) -> Tensor:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from typing import Any
 
 import torch
@@ -71,6 +71,20 @@ def frozen(model: Model) -> Iterator[Model]:
     finally:
         for module in training:
             module.training = True
+
+
+@contextmanager
+def own_randomness(generator: torch.Generator, device: torch.device) -> Iterator[None]:
+    """Let torch's own generators run on a seed from ours, and put them back as they were."""
+    seed = int(torch.randint(2**62, (), generator=generator, device=generator.device))
+    devices, kind = ([], "cuda") if device.type == "cpu" else ([device], device.type)
+    with torch.random.fork_rng(devices, device_type=kind):
+        torch.default_generator.manual_seed(seed)  # torch.manual_seed would seed devices that are not put back
+        for forked in devices:
+            library = getattr(torch, kind)
+            with library.device(forked) if hasattr(library, "device") else nullcontext():  # mps has one and no choice
+                library.manual_seed(seed)
+        yield
 
 
 @contextmanager

@@ -40,11 +40,14 @@ other claims when they hold for the means and for at least half of the seeds by 
    plain training was best (44.3 % against 40.7 under λ_c and 35.5 with TrivialAugment), so there was nothing to
    regularise; with 500 images and 40 epochs (ResNet-8) λ_c was (42.1 % against 38.5 and 36.0).
 2. `pilot` trains at three levels a dataset and is measured on held-out training images; the best level is the epsilon
-   of table-1 and table-2. It was committed before any CIFAR test image was looked at. Ablations have a fixed level, as
-   in the paper.
+   of table-1 and table-2. It was committed before any run of these experiments started. Ablations have a fixed level,
+   as in the paper. Two runs of five epochs, made to see how long an epoch takes, had printed test accuracies of
+   CIFAR-10 before (25 and 33 %); nothing was chosen by them.
 3. Every method has the same images, epochs, batches and learning rate. A seed decides the images, the first weights
    and every draw.
-4. Test images are measured once, when a run is done; no plan was changed after its runs were looked at.
+4. Test images are measured once, when a run is done. What was changed after a look: table-synthetic went from 5 epochs
+   to 3 for time, after two of its runs at 5; the rule of table-epsilon-rule at this scale was fixed after the gammas of
+   table-synthetic, before its own runs.
 """
 
 
