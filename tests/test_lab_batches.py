@@ -8,7 +8,9 @@ import multiprocessing
 import os
 import re
 import signal
+import time
 from collections.abc import Iterable
+from multiprocessing import connection
 from multiprocessing.connection import Connection
 from pathlib import Path
 from typing import Any
@@ -188,6 +190,25 @@ def test_a_killed_worker_is_one_line_and_only_where_its_batch_is_missing(on_disk
 )
 def test_the_death_of_a_worker_is_told_by_its_exit_code(codes: list[int], wanted: str) -> None:
     assert re.search(wanted, module._cause(codes, OSError(24, "no more files")))
+
+
+def _die_slowly() -> None:
+    os.closerange(3, 1000)  # as the kernel does it: the pipes close first, the exit code comes later
+    time.sleep(0.3)
+    os.kill(os.getpid(), signal.SIGKILL)
+
+
+def test_a_worker_whose_pipes_closed_is_waited_for_until_it_has_an_exit_code() -> None:
+    context = multiprocessing.get_context("fork")
+    workers = [context.Process(target=_die_slowly), context.Process(target=time.sleep, args=(60,))]
+    for worker in workers:
+        worker.start()
+    try:
+        connection.wait([workers[0].sentinel])
+        assert module._exit_codes(workers) == [-signal.SIGKILL]
+    finally:
+        workers[1].kill()
+        workers[1].join()
 
 
 def _wait_as_a_worker(ready: Connection) -> None:

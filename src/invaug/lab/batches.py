@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import signal
 import threading
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
+from multiprocessing import connection
+from multiprocessing.process import BaseProcess
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -19,6 +21,7 @@ from invaug.lab.errors import RunError, UserError, reason_of
 from invaug.lab.splits import ORDER, Split, shuffled
 
 PREFETCH = 4  # batches each worker is ahead
+DYING = 2.0  # seconds a worker may take to end after its pipes have closed
 DEATHS = {
     "SIGKILL": ", perhaps by want of memory: lower --workers or --batch-size",
     "SIGBUS": ", by want of shared memory: lower --workers or --batch-size, or enlarge /dev/shm",
@@ -177,8 +180,15 @@ def _decoded(loader: data.DataLoader[Any]) -> Iterator[Tensor | str]:
     except (RuntimeError, OSError, EOFError) as error:
         if not loader.num_workers:
             raise
-        codes = [worker.exitcode for worker in getattr(stream, "_workers", ()) if worker.exitcode]
+        codes = _exit_codes(getattr(stream, "_workers", ()))
         raise RunError(f"{_cause(codes, error)}; a training goes on with --resume") from error
+
+
+def _exit_codes(workers: Sequence[BaseProcess]) -> list[int]:
+    """Return the exit codes of the workers that failed; one that is dying closes its pipes before it has a code."""
+    for sentinel in connection.wait([worker.sentinel for worker in workers], timeout=DYING):
+        next(worker for worker in workers if worker.sentinel == sentinel).join()
+    return [worker.exitcode for worker in workers if worker.exitcode]
 
 
 def _cause(codes: list[int], error: Exception) -> str:
