@@ -19,6 +19,7 @@ from torch.nn import functional as F
 
 import timing
 from invaug import Constraint, Draw, InvarianceConstrained, InvarianceMixture, TransformSet, sets
+from invaug.lab import models
 from timing import Clock, Spread, Task
 
 PLAIN, TRIVIAL = "plain", "TrivialAugment wide"
@@ -29,8 +30,12 @@ SETTINGS: dict[str, dict[str, Any]] = {
     for n_views, n_steps in product((1, 2), (0, 1, 3))
 }
 SETTINGS["n_steps=1, n_views=1, joint=False"] = {"n_steps": 1, "n_views": 1, "joint": False}
-for n_steps in (0, 1):
-    SETTINGS[f"mixture, n_steps={n_steps}"] = {"n_steps": n_steps, "n_views": 1, "kind": InvarianceMixture}
+MIXTURES = {
+    f"mixture, n_steps={n_steps}": {"n_steps": n_steps, "n_views": 1, "kind": InvarianceMixture} for n_steps in (0, 1)
+}
+SETTINGS |= MIXTURES
+WIDE_SETTINGS = {name: SETTINGS[name] for name in ("n_steps=0, n_views=1", "n_steps=1, n_views=1", *MIXTURES)}
+GOAL = 1.25  # times a TrivialAugment step, of the cheapest constrained one
 EXAMPLE = "INVAUG_DATA=~/data python bench/step.py --threads 1 --rounds 7"
 
 
@@ -105,10 +110,11 @@ class Trainer:
     """What a step should cost, in forward passes."""
     watch: Stopwatch
     """The time spent in draws and transformations."""
+    network: Callable[[], nn.Module] = resnet8
 
     def __post_init__(self) -> None:
         torch.manual_seed(0)
-        self.model = resnet8()
+        self.model = self.network()
         self.optimizer = torch.optim.SGD(self.model.parameters(), lr=0.1, momentum=0.9, nesterov=True)
         self.shares: list[float] = []
 
@@ -152,19 +158,21 @@ def count(settings: dict[str, Any]) -> float:
     return FORWARD * scored + (FORWARD + BACKWARD) * (1 + n_views)
 
 
-def trainers(images: Tensor, batch: int, clock: Clock) -> dict[str, Trainer]:
+def trainers(
+    images: Tensor, batch: int, clock: Clock, network: Callable[[], nn.Module], every: dict[str, dict[str, Any]]
+) -> dict[str, Trainer]:
     """Return one trainer per row of the table."""
     batches = [(part, torch.randint(10, (len(part),))) for part in images.split(batch)]
 
     def trainer(make_loss: Callable[[TransformSet], Any], passes: float) -> Trainer:
         transforms = TimedSet(sets.wide().ops, watch=Stopwatch(clock))
-        return Trainer(make_loss(transforms), cycle(batches), passes, transforms.watch)
+        return Trainer(make_loss(transforms), cycle(batches), passes, transforms.watch, network)
 
     rows = {
         PLAIN: trainer(lambda _: plain_loss, FORWARD + BACKWARD),
         TRIVIAL: trainer(lambda transforms: partial(trivial_loss, transforms), FORWARD + BACKWARD),
     }
-    for name, settings in SETTINGS.items():
+    for name, settings in every.items():
         rows[name] = trainer(partial(constrained, settings), count(settings))
     return rows
 
@@ -176,32 +184,50 @@ def constrained(settings: dict[str, Any], transforms: TransformSet) -> Callable[
     return partial(constrained_loss, problem)
 
 
-def race(rounds: int, slot: float, batch: int, clock: Clock) -> list[dict[str, Any]]:
+def wrn_16_2() -> nn.Module:
+    return models.build("wrn-16-2", 10, (3, 32, 32)).to(memory_format=torch.channels_last)
+
+
+def costs_beside(times: dict[str, list[float]], other: str) -> dict[str, Spread]:
+    return {name: Spread.of([1 / ratio for ratio in each]) for name, each in timing.ratios(times, other).items()}
+
+
+def race(
+    rounds: int, slot: float, batch: int, clock: Clock, title: str, network: Callable[[], nn.Module],
+    every: dict[str, dict[str, Any]],
+) -> list[dict[str, Any]]:  # fmt: skip
     """Time every kind of step, print the table, return the numbers."""
     images, source = timing.real_images(32, 8 * batch)
-    contenders = trainers(images, batch, clock)
+    contenders = trainers(images, batch, clock, network, every)
     tasks: dict[str, Task] = {name: trainer.step for name, trainer in contenders.items()}
     times = timing.interleaved(tasks, rounds, slot, clock)
-    costs = {name: Spread.of([1 / ratio for ratio in each]) for name, each in timing.ratios(times, PLAIN).items()}
+    costs, beside = costs_beside(times, PLAIN), costs_beside(times, TRIVIAL)
     rows = [
         {
             "step": name,
             "milliseconds": Spread.of(times[name]).median * 1e3,
             "cost": costs[name]._asdict(),
+            "beside_trivial": beside[name]._asdict(),
             "count": trainer.passes / (FORWARD + BACKWARD),
             "draw_and_apply": Spread.of(trainer.shares).median,
         }
         for name, trainer in contenders.items()
     ]
-    print(f"ResNet-8 of width 16, channels last, batches of {batch}, {source}: median of {rounds} rounds")
-    timing.print_table(["step", "ms", "cost (quartiles)", "count", "draw + apply"], [in_words(row) for row in rows])
-    print("cost and count in plain steps; count takes a forward pass as 1, a backward pass as 2, all else as nothing\n")
+    print(f"{title}, channels last, batches of {batch}, {source}: median of {rounds} rounds")
+    headings = ["step", "ms", "cost (quartiles)", "count", f"beside {TRIVIAL}", "draw + apply"]
+    timing.print_table(headings, [in_words(row) for row in rows])
+    print("cost and count in plain steps; count takes a forward pass as 1, a backward pass as 2, all else as nothing")
+    cheapest = min(every, key=lambda name: beside[name].median)
+    met = "met" if beside[cheapest].median <= GOAL else "NOT MET"
+    print(f"cheapest constrained step: {cheapest}; goal: at most {GOAL} times {TRIVIAL}: {met}\n")
     return rows
 
 
 def in_words(row: dict[str, Any]) -> list[str]:
     cost = f"{Spread(**row['cost']):.2f}"
-    return [row["step"], f"{row['milliseconds']:.1f}", cost, f"{row['count']:.2f}", f"{row['draw_and_apply']:.1%}"]
+    beside = f"{Spread(**row['beside_trivial']):.2f}"
+    shares = f"{row['count']:.2f}", beside, f"{row['draw_and_apply']:.1%}"
+    return [row["step"], f"{row['milliseconds']:.1f}", cost, *shares]
 
 
 def import_seconds(n: int) -> Spread:
@@ -220,12 +246,20 @@ def main() -> None:
     machine = timing.machine(options, "torch", "numba")
     print(f"{machine}\n")
     timing.warn_if_busy(options)
-    rows = race(options.rounds, options.slot, options.batch, clock)
+    how = (options.rounds, options.slot, options.batch, clock)
+    rows = race(*how, "ResNet-8 of width 16", resnet8, SETTINGS)
+    wide = race(*how, "WRN-16-2", wrn_16_2, WIDE_SETTINGS)
     seconds = import_seconds(5)
     met = "met" if seconds.median < IMPORT_GOAL else "NOT MET"
     print(f"import of all invaug exports, beyond torch: {seconds:.3f} s; goal: under {IMPORT_GOAL} s: {met}")
     if options.json:
-        numbers = {"machine": machine, "rounds": options.rounds, "steps": rows, "import_seconds": seconds._asdict()}
+        numbers = {
+            "machine": machine,
+            "rounds": options.rounds,
+            "steps": rows,
+            "wrn_16_2": wide,
+            "import_seconds": seconds._asdict(),
+        }
         options.json.write_text(json.dumps(numbers, indent=2, ensure_ascii=False) + "\n")
 
 

@@ -19,6 +19,8 @@ from invaug.lab.finish import Finish, Randomness
 from invaug.lab.loop import RunError, mixed
 from invaug.lab.methods import METHODS
 from invaug.lab.record import read
+from invaug.lab.report.reading import read_runs
+from invaug.lab.report.words import verdict
 from invaug.lab.run import load, read_config
 from lab_runs import train, write_digits
 
@@ -70,7 +72,7 @@ def test_loop_takes_the_steps_of_algorithm_2_written_out_by_hand(data: Path, tmp
 
 @pytest.mark.parametrize("method", [name for name in METHODS if name != "deepaa"])
 def test_every_method_trains_and_says_how_it_went(method: str, data: Path, tmp_path: Path) -> None:
-    (summary,) = train(data, tmp_path / "run", method=method, epochs=1, gamma_init=0.2)
+    (summary,) = train(data, tmp_path / "run", method=method, epochs=1, gamma_init=0.2, epsilon=0.8)
     constrains = METHODS[method].constrains
     assert 0.05 < summary["test_accuracy"] <= 1
     assert 0.05 < summary["transformed_accuracy"] <= 1
@@ -85,6 +87,27 @@ def test_a_mixture_trains_and_moves_gamma(data: Path, tmp_path: Path) -> None:
     assert summary["test_accuracy"] > 0.15
     with pytest.raises(UserError, match="mixture has one view an image"):
         train(data, tmp_path / "other", mixture=True, n_views=2)
+
+
+@pytest.mark.parametrize("mixture", [False, True])
+def test_auto_says_on_which_epsilon_it_ended_and_why(data: Path, tmp_path: Path, mixture: bool) -> None:
+    folder, settings = tmp_path / "run", {"epochs": 10, "dual_lr": 0.05, "price": 0.5, "mixture": mixture}
+    (summary,) = train(data, folder, **settings)
+    last = read(folder)[-1]
+    assert summary["feasible"] is None
+    assert summary["gamma"][0] == pytest.approx(0.5, abs=0.1)
+    assert summary["epsilon"] == last["epsilon"][0] == pytest.approx(last["constraint_loss"][0], rel=0.3)
+    assert last["slack"][0] == pytest.approx(last["constraint_loss"][0] - last["epsilon"][0], abs=1e-5)
+    said = verdict(read_runs([folder])[0])
+    assert f"ended on {summary['epsilon']:.2f}: " in said
+    assert "worth 0.5 of clean loss" in said
+    assert not any(any(row["out_of_reach"]) for row in read(folder))
+
+
+def test_auto_that_has_not_reached_its_price_says_so(data: Path, tmp_path: Path) -> None:
+    train(data, tmp_path / "run", epochs=6, dual_lr=1e-5, lr=1e-6)  # the loss cannot fall, and gamma hardly moves
+    assert not any(any(row["out_of_reach"]) for row in read(tmp_path / "run"))
+    assert "not at its price 1 yet: train longer, or raise --dual-lr" in verdict(read_runs([tmp_path / "run"])[0])
 
 
 def test_run_without_a_bound_is_valid_json(data: Path, tmp_path: Path) -> None:
@@ -155,10 +178,15 @@ def test_record_says_what_was_kept(data: Path, tmp_path: Path) -> None:
 def test_run_remembers_its_whole_config_and_data(data: Path, tmp_path: Path) -> None:
     train(data, tmp_path / "run", epochs=1)
     config, facts = read_config(tmp_path / "run")
-    assert config.epsilon == pytest.approx(0.81)
+    assert config.epsilon == "auto"
     assert config.model == "cnn-small"
     assert facts.classes == tuple(str(digit) for digit in range(10))
     assert "[versions]" in (tmp_path / "run" / "config.toml").read_text()
+
+
+def test_a_preset_has_the_epsilon_of_the_paper(data: Path, tmp_path: Path) -> None:
+    train(data, tmp_path / "run", preset="paper", epochs=1)
+    assert read_config(tmp_path / "run")[0].epsilon == pytest.approx(0.81)
 
 
 def test_loaded_model_predicts_what_the_record_says(data: Path, tmp_path: Path) -> None:
@@ -191,7 +219,7 @@ def test_infinite_loss_stops_the_run_and_keeps_the_last_good_state(data: Path, t
 
 def test_changed_config_is_refused_on_resume_with_what_differs(data: Path, tmp_path: Path) -> None:
     train(data, tmp_path / "run", epochs=1)
-    with pytest.raises(UserError, match=r"another config \(epsilon: 0.81 -> 0.5\): use a new --out"):
+    with pytest.raises(UserError, match=r"another config \(epsilon: 'auto' -> 0.5\): use a new --out"):
         train(data, tmp_path / "run", epochs=1, epsilon=0.5, resume=True)
 
 

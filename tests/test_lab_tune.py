@@ -9,6 +9,7 @@ import signal
 import subprocess
 import sys
 import time
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -84,6 +85,15 @@ def test_what_is_done_is_not_trained_again_and_the_best_can_be_trained(tuned, mo
     assert "best.toml" in shown
 
 
+def test_a_job_killed_just_before_it_wrote_its_outcome_ends_the_same(tuned):
+    _, _, trials, _ = tuned
+    job = trials[0].jobs[0]
+    before = job.found()
+    (job.folder / "outcome.json").unlink()
+    trainer.Trainer()(job, lambda: None, lambda *_: None)
+    assert job.found()["numbers"] == before["numbers"]
+
+
 def test_another_search_in_the_same_folder_is_refused_and_nothing_is_lost(tuned):
     folder, given, *_ = tuned
     before = (given.out / "plan.json").read_bytes()
@@ -94,6 +104,21 @@ def test_another_search_in_the_same_folder_is_refused_and_nothing_is_lost(tuned)
         tune(asked(folder, folds=40, out=folder / "many"), Screen(quiet=True), quiet=True)
     assert not (folder / "many").exists()
     assert (given.out / "plan.json").read_bytes() == before
+
+
+def test_a_model_of_the_users_own_is_tuned_for_naming_it_is_trusting_it(tmp_path, monkeypatch):
+    write_digits(tmp_path)
+    (tmp_path / "my_own_net.py").write_text(
+        "from math import prod\nfrom torch import nn\n\n\n"
+        "def net(n_classes, image_shape):\n"
+        "    return nn.Sequential(nn.Flatten(), nn.Linear(prod(image_shape), n_classes))\n"
+    )
+    monkeypatch.syspath_prepend(tmp_path)
+    given = asked(tmp_path)
+    given = replace(given, settings={**given.settings, "model": "my_own_net:net", "epochs": 1}, search=("lr=0.1",))
+    trials, best = tune(given, Screen(quiet=True), quiet=True)
+    assert [len(trial.numbers("held_out_accuracy")) for trial in trials] == [2]
+    assert best is trials[0]
 
 
 SCRIPT = "import sys; from invaug.lab.cli import main; sys.argv = ['invaug', *sys.argv[1:]]; main()"

@@ -602,9 +602,9 @@ def test_problem_says_what_it_is():
     [
         ((sets.wide(), -0.2), ValueError, r"epsilon must be positive, got -0\.2"),
         ((sets.wide(), math.nan), ValueError, "epsilon must be positive, got nan"),
-        ((sets.wide(), "0.8"), TypeError, "epsilon must be a number, got '0.8'"),
-        ((sets.wide(), None), TypeError, "epsilon must be a number, got None"),
-        ((sets.wide(), True), TypeError, "epsilon must be a number, got True"),
+        ((sets.wide(), "0.8"), TypeError, "epsilon must be a number or \"auto\", got '0.8'"),
+        ((sets.wide(), None), TypeError, 'epsilon must be a number or "auto", got None'),
+        ((sets.wide(), True), TypeError, 'epsilon must be a number or "auto", got True'),
         ((sets.wide, 0.8), TypeError, "transforms must be a TransformSet, got function"),
         (("wide", 0.8), TypeError, "transforms must be a TransformSet, got str"),
     ],
@@ -768,3 +768,86 @@ def test_leaving_the_clean_view_out_needs_one_constraint_on_whole_batches(settin
     constraints = [constraint] * (2 if settings.get("twice") else 1)
     with pytest.raises(ValueError, match="clean=False needs one constraint and one view of whole batches"):
         InvarianceConstrained(*constraints, n_views=settings.get("n_views", 1), clean=False)
+
+
+# --- epsilon="auto": min loss + price * epsilon, every loss at most epsilon -------------------------------------------
+
+
+def settled(problem, loss_of, n=6000):
+    """Take dual steps on losses that depend on gamma; return the gammas they end on."""
+    for _ in range(n):
+        losses = torch.tensor(loss_of(problem.gamma.tolist()), dtype=torch.float64)
+        problem.dual_step(losses - torch.tensor(problem.epsilons))
+    return problem.gamma.tolist()
+
+
+@pytest.mark.parametrize("price", [0.25, 1.0, 3.0])
+def test_auto_settles_on_its_price_and_on_the_loss_that_this_buys(price):
+    problem = InvarianceConstrained(Constraint(sets.wide(), "auto"), dual_lr=5e-3, price=price)
+    # min over θ of θ²/2 + γ(2 - θ), θ in [0, 2]: θ = γ, so the loss that γ buys is 2 - γ
+    (gamma,) = settled(problem, lambda gammas: [max(2 - gammas[0], 0.0)])
+    assert gamma == pytest.approx(min(price, 2.0), abs=0.02)  # no loss is left to pay for from 2 on
+    assert problem.epsilons == [pytest.approx(max(2 - price, 0.0), abs=0.05)]
+
+
+def test_auto_of_several_constraints_is_the_loss_of_the_worst():
+    both = [Constraint(sets.wide(), "auto"), Constraint(sets.standard(), "auto")]
+    problem = InvarianceConstrained(*both, dual_lr=5e-2, price=1.0)
+    gammas = settled(problem, lambda gammas: [2 - 0.5 * gammas[0], 1.4])
+    assert gammas == [pytest.approx(1.0, abs=0.02), 0.0]
+    assert problem.epsilons == [pytest.approx(1.5, abs=0.02)] * 2
+    # equal where the price can be shared: 2 - γ = 1.5 - γ', γ + γ' = 1
+    shared = InvarianceConstrained(*both, dual_lr=5e-2, price=1.0)
+    gammas = settled(shared, lambda gammas: [2 - gammas[0], 1.5 - gammas[1]])
+    assert gammas == [pytest.approx(0.75, abs=0.02), pytest.approx(0.25, abs=0.02)]
+    assert shared.epsilons == [pytest.approx(1.25, abs=0.02)] * 2
+
+
+def test_auto_leaves_a_given_epsilon_alone():
+    problem = InvarianceConstrained(Constraint(sets.wide(), 0.7), Constraint(sets.standard(), "auto"), dual_lr=1e-2)
+    settled(problem, lambda gammas: [0.9, 1.2], n=500)
+    assert problem.epsilons[0] == 0.7
+    assert float(problem.gamma[0]) == pytest.approx(500 * 1e-2 * 0.2, rel=1e-4)
+
+
+def test_auto_cannot_run_away_where_the_loss_cannot_fall():
+    problem = InvarianceConstrained(Constraint(sets.wide(), "auto"), dual_lr=5e-2, price=1.0)
+    gammas = settled(problem, lambda _: [2.3], n=5000)
+    fixed = InvarianceConstrained(Constraint(sets.wide(), 0.1), dual_lr=5e-2)
+    assert gammas == [pytest.approx(1.0, abs=0.02)]
+    assert settled(fixed, lambda _: [2.3], n=5000)[0] > 500
+
+
+def test_auto_goes_on_after_a_resume_and_ignores_losses_that_are_no_numbers():
+    problem = InvarianceConstrained(Constraint(sets.wide(), "auto"), dual_lr=1e-2)
+    settled(problem, lambda _: [1.5], n=30)
+    again = InvarianceConstrained(Constraint(sets.wide(), "auto"), dual_lr=1e-2)
+    again.load_state_dict(problem.state_dict())
+    assert again.epsilons == problem.epsilons
+    before = problem.epsilons
+    problem.dual_step(torch.tensor([math.nan]))
+    assert problem.epsilons == before
+    assert "reached" not in InvarianceConstrained(Constraint(sets.wide(), 1.0)).state_dict()
+
+
+def test_auto_says_what_a_step_was_held_against(photographs):
+    problem = InvarianceConstrained(Constraint(sets.wide(), "auto"), dual_lr=1e-2, gamma_init=0.5)
+    model = nn.Sequential(nn.Flatten(), nn.Linear(photographs[0].numel(), 10))
+    targets = torch.arange(len(photographs)) % 10
+    for _ in range(3):
+        level = problem.epsilons
+        step = problem(model, photographs, targets)
+        assert step.epsilon.tolist() == pytest.approx(level)
+        problem.dual_step(step.slack)
+    assert float(step.slack + step.epsilon) == pytest.approx(math.log(10), abs=2.0)
+
+
+@pytest.mark.parametrize("price", [0.0, -1.0, math.inf, math.nan])
+def test_a_price_must_be_positive(price):
+    with pytest.raises(ValueError, match=r"^price must be above 0 and not infinite, got"):
+        InvarianceConstrained(Constraint(sets.wide(), "auto"), price=price)
+
+
+def test_another_word_than_auto_is_no_epsilon():
+    with pytest.raises(TypeError, match=r"^epsilon must be a number or \"auto\", got 'automatic'"):
+        Constraint(sets.wide(), "automatic")

@@ -62,10 +62,12 @@ class InvarianceMixture(InvarianceConstrained):
             raise TypeError(f"a mixture needs a model that returns a tensor, got {type(outputs).__name__}")
         trained = losses.detach().split([len(first), *map(len, rest)])[1:]
         kept = [self._kept(c, mine, model, generator) for c, mine in zip(chosen, trained, strict=True) if c]
-        level = sum(g * c.epsilon for g, c in zip(gammas, self.constraints, strict=True) if c.active)
+        levels = zip(gammas, self.constraints, self.epsilons, strict=True)
+        level = sum(gamma * epsilon for gamma, constraint, epsilon in levels if constraint.active)
         draws, chains = (tuple(getattr(c, name) if c else None for c in chosen) for name in ("draw", "chain"))
         lagrangian = (1.0 + sum(gammas)) * losses.mean() - level
-        return Step(lagrangian, losses.detach().mean(), self._slack(kept), draws, chains, outputs[order.argsort()])
+        slack, epsilon = self._slack(kept), self.gamma.new_tensor(self.epsilons)
+        return Step(lagrangian, losses.detach().mean(), slack, draws, chains, outputs[order.argsort()], epsilon)
 
     def _look(
         self, constraint: Constraint, part: Tensor, others: Tensor, model: Model, images: Tensor, targets: Tensor,

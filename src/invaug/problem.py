@@ -20,13 +20,17 @@ from invaug.samplers import Chain, Sampler, metropolis_hastings
 from invaug.scoring import Loss, Model, detached, own_randomness, per_sample, score
 from invaug.transforms import TransformSet
 
+HORIZON = 10  # batches the running mean of epsilon="auto" looks back
+STIFFNESS = 2.0  # how far epsilon="auto" is from the loss that is reached, per unit of gamma beside the price
+
 
 @dataclass(frozen=True)
 class Constraint:
     """A set of transformations and the loss they may cost: E[loss under the sampler's law] <= epsilon."""
 
     transforms: TransformSet
-    epsilon: float
+    epsilon: float | Literal["auto"]
+    """The loss allowed; "auto" chooses it while training, at a price (see InvarianceConstrained)."""
     sampler: Sampler = metropolis_hastings
     share: float = 1.0
     """Part of each batch it is evaluated on, drawn anew each time: less work, the same mean, more noise."""
@@ -34,18 +38,23 @@ class Constraint:
     def __post_init__(self) -> None:
         if not isinstance(self.transforms, TransformSet):
             raise TypeError(f"transforms must be a TransformSet, got {type(self.transforms).__name__}")
-        if isinstance(self.epsilon, bool) or not isinstance(self.epsilon, Real):
-            raise TypeError(f"epsilon must be a number, got {self.epsilon!r}")
-        if not self.epsilon >= 0:
+        if not self.auto and (isinstance(self.epsilon, bool) or not isinstance(self.epsilon, Real)):
+            raise TypeError(f'epsilon must be a number or "auto", got {self.epsilon!r}')
+        if not self.auto and not self.epsilon >= 0:
             ways = "0 makes a pure penalty, inf switches the constraint off"
             raise ValueError(f"epsilon must be positive, got {self.epsilon} ({ways})")
         if not 0 < self.share <= 1:
             raise ValueError(f"share must be above 0 and at most 1, got {self.share}")
 
     @property
+    def auto(self) -> bool:
+        """Whether epsilon is chosen while training."""
+        return isinstance(self.epsilon, str) and self.epsilon == "auto"
+
+    @property
     def active(self) -> bool:
         """Whether the constraint can bind: an infinite epsilon cannot, and costs nothing."""
-        return math.isfinite(self.epsilon)
+        return self.auto or math.isfinite(self.epsilon)  # type: ignore[arg-type]
 
 
 class Step(NamedTuple):
@@ -63,6 +72,8 @@ class Step(NamedTuple):
     """How each sampler chose them, in tensors of shape (n_views, batch); None where epsilon is infinite."""
     outputs: Any
     """What the model said of the view of `loss`, without gradient: for accuracy."""
+    epsilon: Tensor
+    """What the loss of the kept views was held against, one per constraint."""
 
     @property
     def acceptance(self) -> Tensor:
@@ -96,11 +107,17 @@ def cross_entropy(outputs: Tensor, targets: Tensor) -> Tensor:
 class InvarianceConstrained(nn.Module):
     """The constrained problem: holds gamma, evaluates the Lagrangian, takes the dual step.
 
+    Constraints with epsilon="auto" share one level that is chosen with the weights: minimise loss + price · epsilon,
+    each of their losses at most epsilon. At the optimum their gammas add up to the price, and epsilon is the loss of
+    the worst of them. So epsilon follows the loss that is reached, above it where the gammas are above the price,
+    below it where they are below: it cannot be out of reach, and gamma cannot grow for ever.
+
     Args:
         n_steps: Accept/reject transitions of each chain; n_steps + 1 proposals are drawn. 0 is uniform sampling.
         n_views: Transformed views kept per image and constraint, each from a chain of its own.
         dual_lr: Step size of gamma; 0 makes it a fixed penalty.
         gamma_init: Where gamma starts.
+        price: What a unit of epsilon="auto" is worth, in units of the clean loss: what its gammas settle at.
         finish: uint8 images -> model input. Whatever it draws from torch's own generators for proposals is taken
             from a stream of ours and leaves theirs untouched.
         loss_fn: (outputs, targets) -> one non-negative loss per sample.
@@ -113,6 +130,8 @@ class InvarianceConstrained(nn.Module):
 
     gamma: Tensor
     n_batches: Tensor
+    reached: Tensor
+    """Running mean of the loss under the constraints with epsilon="auto"; only where there are such."""
 
     def __init__(
         self,
@@ -121,6 +140,7 @@ class InvarianceConstrained(nn.Module):
         n_views: int = 1,
         dual_lr: float = 1e-3,
         gamma_init: float = 0.0,
+        price: float = 1.0,
         finish: Callable[[Tensor], Tensor] = to_unit,
         loss_fn: Loss = cross_entropy,
         scoring: Literal["frozen", "train"] = "frozen",
@@ -130,12 +150,12 @@ class InvarianceConstrained(nn.Module):
         seed: int = 0,
     ) -> None:
         super().__init__()
-        _check_problem(constraints, n_steps, n_views, dual_lr, gamma_init, scoring, scoring_batch)
+        _check_problem(constraints, n_steps, n_views, dual_lr, gamma_init, price, scoring, scoring_batch)
         if not clean and ([c.active and c.share == 1 for c in constraints] != [True] or n_views > 1):
             raise ValueError("clean=False needs one constraint and one view of whole batches: all there is to learn")
         self.constraints = constraints
         self.n_steps, self.n_views = n_steps, n_views
-        self.dual_lr = dual_lr
+        self.dual_lr, self.price = dual_lr, price
         self.finish = finish
         self.loss_fn = loss_fn
         self.scoring, self.scoring_batch = scoring, scoring_batch
@@ -143,6 +163,18 @@ class InvarianceConstrained(nn.Module):
         self.seed = seed
         self.register_buffer("gamma", torch.full((len(constraints),), float(gamma_init)))
         self.register_buffer("n_batches", torch.zeros((), dtype=torch.long))
+        self._auto = [i for i, constraint in enumerate(constraints) if constraint.auto]
+        if self._auto:
+            self.register_buffer("reached", torch.tensor(math.nan))
+
+    @property
+    def epsilons(self) -> list[float]:
+        """The level of each constraint now."""
+        level = 0.0
+        if self._auto and not self.reached.isnan():
+            excess = float(self.gamma[self._auto].sum()) - self.price
+            level = max(float(self.reached) + STIFFNESS * excess, 0.0)
+        return [level if constraint.auto else float(constraint.epsilon) for constraint in self.constraints]
 
     def forward(
         self, model: Model, images: Tensor, targets: Tensor, *, generator: torch.Generator | None = None
@@ -163,21 +195,36 @@ class InvarianceConstrained(nn.Module):
         means = [view_losses.mean() for view_losses in losses]
         lagrangian = means[0] if self.clean else torch.zeros_like(means[0])
         kept = iter(means[n_clean:])
-        for gamma, constraint in zip(self.gamma.clone(), self.constraints, strict=True):
+        for gamma, constraint, level in zip(self.gamma.clone(), self.constraints, self.epsilons, strict=True):
             if constraint.active:
-                lagrangian = lagrangian + gamma * (next(kept) - constraint.epsilon)
+                lagrangian = lagrangian + gamma * (next(kept) - level)
         draws = tuple(c.draw if c else None for c in chosen)
         chains = tuple(c.chain if c else None for c in chosen)
         slack = self._slack(losses[n_clean:])
-        return Step(lagrangian, means[0].detach(), slack, draws, chains, outputs)
+        return Step(lagrangian, means[0].detach(), slack, draws, chains, outputs, self.gamma.new_tensor(self.epsilons))
 
     @torch.no_grad()
     def dual_step(self, slack: Tensor) -> None:
-        """Set gamma to [gamma + dual_lr * slack]_+ in place; where slack is NaN or +inf, gamma stays as it is."""
+        """Set gamma to [gamma + dual_lr * slack]_+ in place; where slack is NaN or +inf, gamma stays as it is.
+
+        Then epsilon="auto" follows the loss that the slack tells.
+        """
         if slack.shape != self.gamma.shape:
             raise ValueError(f"slack must have shape {tuple(self.gamma.shape)}, got {tuple(slack.shape)}")
+        loss = self._auto_loss(slack)
         stepped = self.gamma + self.dual_lr * slack.to(self.gamma)
         self.gamma.copy_(torch.where(stepped < math.inf, stepped.clamp(min=0), self.gamma))
+        if math.isfinite(loss):
+            self.reached.copy_(self.reached.lerp(self.reached.new_tensor(loss), 1 / HORIZON).nan_to_num(loss))
+
+    def _auto_loss(self, slack: Tensor) -> float:
+        """Return the mean loss of the constraints with epsilon="auto", by their gammas; NaN without them."""
+        if not self._auto:
+            return math.nan
+        gammas, levels = self.gamma[self._auto].double(), self.epsilons
+        losses = slack[self._auto].to(gammas) + levels[self._auto[0]]
+        weights = gammas / gammas.sum() if gammas.sum() > 0 else torch.full_like(gammas, 1 / len(gammas))
+        return float((weights * losses).sum())
 
     def _choose(
         self, constraint: Constraint, model: Model, images: Tensor, targets: Tensor, generator: torch.Generator
@@ -225,7 +272,7 @@ class InvarianceConstrained(nn.Module):
         if distributed.is_available() and distributed.is_initialized():
             distributed.all_reduce(totals)
         active = [i for i, constraint in enumerate(self.constraints) if constraint.active]
-        epsilons = totals.new_tensor([self.constraints[i].epsilon for i in active])
+        epsilons = totals.new_tensor([self.epsilons[i] for i in active])
         slack[active] = (totals[0] / totals[1] - epsilons).to(slack)
         return slack
 
@@ -236,7 +283,7 @@ class InvarianceConstrained(nn.Module):
 
     def extra_repr(self) -> str:
         """Say what the problem is in one line per constraint."""
-        lines = [f"{len(c.transforms.ops)} operations, epsilon={c.epsilon:g}" for c in self.constraints]
+        lines = [f"{len(c.transforms.ops)} operations, epsilon={c.epsilon}" for c in self.constraints]
         return "\n".join([*lines, f"n_steps={self.n_steps}, n_views={self.n_views}, dual_lr={self.dual_lr:g}"])
 
 
@@ -274,7 +321,7 @@ def check_batch(images: Tensor, targets: Tensor) -> None:
 
 
 def _check_problem(constraints: tuple[Constraint, ...], n_steps: int, n_views: int, dual_lr: float,
-                   gamma_init: float, scoring: str, scoring_batch: int | None) -> None:  # fmt: skip
+                   gamma_init: float, price: float, scoring: str, scoring_batch: int | None) -> None:  # fmt: skip
     for constraint in constraints:
         if not isinstance(constraint, Constraint):
             raise TypeError(f"constraints must be invaug.Constraint, got {type(constraint).__name__}")
@@ -289,6 +336,8 @@ def _check_problem(constraints: tuple[Constraint, ...], n_steps: int, n_views: i
         raise ValueError(f"dual_lr must not be negative or infinite, got {dual_lr} (0 keeps gamma fixed)")
     if not 0 <= gamma_init < math.inf:
         raise ValueError(f"gamma_init must not be negative or infinite, got {gamma_init}")
+    if not 0 < price < math.inf:
+        raise ValueError(f"price must be above 0 and not infinite, got {price}")
     if scoring not in ("frozen", "train"):
         raise ValueError(f'scoring must be "frozen" or "train", got {scoring!r}')
     if scoring_batch is not None and scoring_batch < 1:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import math
 import shlex
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -21,6 +21,7 @@ from invaug.lab.config import Config
 from invaug.lab.errors import UserError
 from invaug.lab.lock import RunLock
 from invaug.lab.outlets import say
+from invaug.lab.record import read
 from invaug.lab.report import report_runs
 from invaug.lab.report.measuring import finite
 from invaug.lab.report.reading import CERTIFICATE
@@ -28,6 +29,7 @@ from invaug.lab.run import DataFacts, Predictor, load, read_config, versions
 from invaug.lab.scored import Adaptive, Exhaustive, Matrix, Plan, Sample
 from invaug.lab.scored_files import Cache
 from invaug.lab.signals import Signals, Stopped
+from invaug.lab.tally import finite as finite_number
 from invaug.scoring import Loss
 
 FOLDER = "certificate"
@@ -63,7 +65,7 @@ def certify_run(
     about = {"data": dataset.name, "model": config.model, "method": config.method, "preset": config.preset}
     report = finite({
         "schema": SCHEMA, **about, "images": len(sample.targets), "of": len(dataset.test), "confidence": confidence,
-        "epsilon": question.epsilon, "loss_function": _loss_name(config), "cap": question.cap, "theorems": THEOREMS,
+        "epsilon": found[0]["epsilon"], "loss_function": _loss_name(config), "cap": question.cap, "theorems": THEOREMS,
         "notes": _notes(sample, facts, found), "constraints": found,
     })  # fmt: skip
     if data is None:  # the page of a run is about its own held-out images
@@ -91,16 +93,20 @@ def _question(config: Config, facts: DataFacts, sample: Sample, confidence: floa
     cap = max(CAP, CAP_OF_GUESS * math.log(len(facts.classes)))
     return Question(
         methods.transform_sets(config)[0][1], sample.targets.cpu().numpy(), facts.classes, facts.image_shape,
-        confidence, cap, held_to(config, len(facts.classes))[0], _n_steps(config),
+        confidence, cap, None, _n_steps(config),
     )  # fmt: skip
 
 
-def held_to(config: Config, n_classes: int) -> list[float | None]:
-    """Return the epsilon of each constraint of a run; None for methods without one, or with a fixed gamma."""
+def held_to(config: Config, n_classes: int, rows: Sequence[Mapping[str, Any]]) -> list[float | None]:
+    """Return the epsilon of each constraint of a run; None for methods without one, or with a fixed gamma.
+
+    One that was chosen while training is what the last epoch says.
+    """
     spec = methods.METHODS[config.method]
     if not spec.constrains or not spec.settings.get("dual_lr", 1.0):
         return [None] * max(len(config.families), 1)
-    return [level if math.isfinite(level) else None for level in methods.epsilons(config, n_classes)]
+    ended = methods.ended_on(config, rows)
+    return [ended if level == "auto" else finite_number(level) for level in methods.epsilons(config, n_classes)]
 
 
 def _n_steps(config: Config) -> int:
@@ -148,7 +154,7 @@ def _certificates(
     found = []
     with RunLock(folder), Signals() as signals, inspect_run.progress_bars() as step:
         job = Job(predictor, sample, methods.loss_function(config), step, lambda: bool(signals.caught))
-        levels = held_to(config, len(question.classes))
+        levels = held_to(config, len(question.classes), read(run))
         for i, ((name, transforms), level) in enumerate(zip(methods.transform_sets(config), levels, strict=True), 1):
             place = folder / f"{'own' if own else 'other'}-{i}"
             asked = replace(question, transforms=transforms, epsilon=level)

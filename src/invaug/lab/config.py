@@ -5,9 +5,9 @@ from __future__ import annotations
 import tomllib
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError
 
 from invaug.lab.errors import UserError, nearest
 
@@ -25,6 +25,16 @@ Method = Literal[
     "deepaa",
 ]
 CONFIGS = Path(__file__).parent / "configs"
+
+
+def _level(value: Any) -> Any:
+    """Return an epsilon, which a flag gives as text."""
+    if value is None or value == "auto":
+        return value
+    try:
+        return float(value)
+    except (TypeError, ValueError):
+        raise ValueError("must be a number or auto") from None
 
 
 class Config(BaseModel):
@@ -61,7 +71,10 @@ class Config(BaseModel):
         description="several constraints, in a config file: [families.NAME] tables of operations, ranges and epsilon",
     )
     share: float = Field(1.0, gt=0, le=1, description="part of each batch a constraint looks at")
-    epsilon: float | None = Field(None, description="loss allowed on transformed images [0.35 log(classes)]")
+    epsilon: Annotated[float | Literal["auto"] | None, BeforeValidator(_level)] = Field(
+        "auto", description="loss allowed on transformed images, or auto: chosen while training, at the price"
+    )
+    price: float = Field(1.0, gt=0, description="what --epsilon auto pays for transformed loss, in clean loss")
     n_steps: int = Field(1, ge=0, description="accept/reject transitions; 0 draws uniformly")
     n_views: int = Field(1, ge=1, description="transformed views kept per image")
     dual_lr: float = Field(5e-3, ge=0, description="step size of gamma")
@@ -112,11 +125,13 @@ class Config(BaseModel):
 PRESETS: dict[str, dict[str, Any]] = {
     "default": {},
     "paper": {
+        "epsilon": None,
         "n_steps": 2, "dual_lr": 1e-3, "n_levels": 30, "scoring": "frozen", "joint": False, "optimizer": "sgd",
         "lr": 0.1, "weight_decay": 5e-4, "batch_size": 128, "epochs": 200, "crop": 4, "flip": "yes", "cutout": 16,
         "clip": 5.0,
     },
     "authors-code": {
+        "epsilon": None,
         "n_steps": 1, "dual_lr": 1e-4, "n_levels": 30, "scoring": "train", "scoring_batch": 1_000_000, "joint": False,
         "identity": False, "optimizer": "sgd", "lr": 0.1, "weight_decay": 5e-4, "batch_size": 128, "epochs": 200,
         "crop": 4, "flip": "yes", "cutout": 16, "clip": 5.0,
@@ -153,11 +168,11 @@ def _first_line(error: ValidationError) -> str:
     if first["type"] == "literal_error" and isinstance(value, str):
         choices = [part.strip("'") for part in first["ctx"]["expected"].replace(" or ", ", ").split(", ")]
         return f"unknown {key} {value}, {nearest(value, choices)}"
-    return f"{key} {rule.removeprefix('Input ')}, got {value!r}"
+    return f"{key} {rule.removeprefix('Input ').removeprefix('Value error, ')}, got {value!r}"
 
 
 def _check_together(config: Config) -> None:
-    if config.epsilon is not None and not config.epsilon >= 0:
+    if isinstance(config.epsilon, float) and not config.epsilon >= 0:
         raise UserError(f"epsilon must be positive, got {config.epsilon} (0 makes a pure penalty, inf switches it off)")
     if config.fraction < 1 and config.per_class is not None:
         raise UserError(f"give fraction or per_class, not both: got {config.fraction} and {config.per_class}")

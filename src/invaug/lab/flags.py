@@ -65,7 +65,8 @@ def _flag_help(field: FieldInfo) -> str:
 def _flag_type(kind: Any) -> Any:
     """Return the type typer parses: literals stay text, because the config says what is near a wrong one."""
     if get_origin(kind) in (Union, UnionType):
-        kind = next(part for part in get_args(kind) if part is not type(None))
+        parts = [part for part in get_args(kind) if part is not type(None)]
+        kind = str if len(parts) > 1 else parts[0]  # a number or a word: the config tells which
     if get_origin(kind) is list:
         return list[str]
     return str if get_origin(kind) is Literal else kind

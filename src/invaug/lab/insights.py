@@ -26,6 +26,7 @@ from invaug.lab.display import Screen
 from invaug.lab.errors import RunError, UserError, nearest
 from invaug.lab.families import Ranges, explicit, is_graded, scaled, usable, usual
 from invaug.lab.insights_words import Finding, Prices, lines, toml
+from invaug.lab.methods import usual_epsilon
 from invaug.lab.record import read
 from invaug.lab.report import report_runs
 from invaug.lab.report.insights import CHEAP
@@ -144,7 +145,8 @@ def plan_for(asked: Asked, dataset: datasets.Dataset) -> Plan:
         "data": asked.data, "method": "uniform", "model": asked.model, "epochs": asked.epochs, "batch_size": batch,
         "dual_lr": PRICE_SCALE / n_steps, "share": min(1.0, max(LOOKS / len(kept), 8 / batch)), "crop": 0, "cutout": 0,
         "flip": "no", "resized_crop": "no", "checkpoint_minutes": 1.0,
-        "epsilon": asked.epsilon, **settings_of_data(asked),
+        "epsilon": usual_epsilon(len(dataset.classes)) if asked.epsilon is None else asked.epsilon,
+        **settings_of_data(asked),
     }  # fmt: skip
     settings = {key: value for key, value in settings.items() if value is not None}
     return Plan(asked.data, kept, idle, asked.seeds, asked.rounds, settings)

@@ -19,6 +19,7 @@ from invaug.lab import datasets, evaluate, methods
 from invaug.lab.config import Config
 from invaug.lab.errors import UserError, nearest
 from invaug.lab.outlets import plain, say
+from invaug.lab.record import read
 from invaug.lab.report import measuring
 from invaug.lab.run import DataFacts, load, read_config
 
@@ -50,7 +51,7 @@ def evaluate_run(
         )  # fmt: skip
     about = {"run": str(run), "data": dataset.name, "model": config.model, "method": config.method}
     about["set"] = methods.set_name(config)
-    report = {**about, "preset": config.preset, "epsilon": config.epsilon, "draws": draws, **found}
+    report = {**about, "preset": config.preset, "epsilon": methods.ended_on(config, read(run)), "draws": draws, **found}
     if data is None:  # the page of a run is about its own test images
         _keep_for_the_page(run, report)
     for pictures in ("gallery", "hardest"):  # for the page alone

@@ -115,12 +115,18 @@ def fit(
             training.end_epoch()
             _remember_best(training, row)
             if fabric.is_global_zero:
-                row["out_of_reach"] = out_of_reach([*rows, row])
+                row["out_of_reach"] = _out_of_reach([*rows, row], training)
                 rows.append(row)
             ranks.first_does(fabric, lambda: record.append(row))  # noqa: B023 - called at once
             saving.now()
             watch.epoch(row)
     return training
+
+
+def _out_of_reach(rows: list[Row], training: Training) -> list[bool]:
+    """Return which constraints cannot be met; an epsilon that is chosen while training always can."""
+    constraints = training.problem.constraints
+    return [stuck and not each.auto for stuck, each in zip(out_of_reach(rows), constraints, strict=True)]
 
 
 def _go_back(folder: Path, training: Training, watch: Watch) -> None:

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
-from typing import Any
+from typing import Any, Literal
 
 from torch import Tensor
 from torch.nn import functional as F
@@ -19,6 +19,7 @@ from invaug.lab.datasets import Dataset
 from invaug.lab.deepaa import deepaa
 from invaug.lab.errors import UserError
 from invaug.lab.finish import Finish
+from invaug.lab.tally import finite
 from invaug.samplers import Sampler
 
 PolicyFactory = Callable[[Config, Dataset], policies.Policy]
@@ -107,22 +108,36 @@ def transform_set(config: Config) -> TransformSet:
         raise UserError(str(error)) from None
 
 
-def epsilon(config: Config, n_classes: int) -> float:
-    """Return the given epsilon, or about a third of the loss of a guess: 0.8 for ten classes, as in the paper.
+Level = float | Literal["auto"]
 
-    Methods with a fixed gamma have no level to keep.
-    """
+
+def usual_epsilon(n_classes: int) -> float:
+    """Return about a third of the loss of a guess: 0.8 for ten classes, as in the paper."""
+    return round(0.35 * math.log(n_classes), 2)
+
+
+def epsilon(config: Config, n_classes: int) -> Level:
+    """Return the given epsilon, or that of a preset; methods with a fixed gamma have no level to keep."""
     if not METHODS[config.method].settings.get("dual_lr", 1.0):
         return 0.0
-    return round(0.35 * math.log(n_classes), 2) if config.epsilon is None else config.epsilon
+    return usual_epsilon(n_classes) if config.epsilon is None else config.epsilon
 
 
-def epsilons(config: Config, n_classes: int) -> list[float]:
+def epsilons(config: Config, n_classes: int) -> list[Level]:
     """Return the level of each constraint: a family may have one of its own."""
     common = epsilon(config, n_classes)
     if not config.families or not common:
         return [common] * max(len(config.families), 1)
-    return [float(family.get("epsilon", common)) for family in config.families.values()]  # type: ignore[arg-type]
+    return [float(f["epsilon"]) if "epsilon" in f else common for f in config.families.values()]  # type: ignore[arg-type]
+
+
+def ended_on(config: Config, rows: Sequence[Mapping[str, Any]]) -> float | None:
+    """Return the epsilon of a run by its record: the given one, or what "auto" was in the last epoch."""
+    if config.epsilon != "auto":
+        return finite(config.epsilon)
+    own = ["epsilon" in family for family in config.families.values()] or [False]
+    levels = rows[-1].get("epsilon") or [] if rows else []
+    return next((level for level, has_its_own in zip(levels, own, strict=False) if not has_its_own), None)
 
 
 def policy_file(config: Config) -> str:
@@ -142,7 +157,8 @@ def problem(config: Config, dataset: Dataset, finish: Finish) -> InvarianceConst
     if spec.constrains:
         pairs = zip(transform_sets(config), epsilons(config, len(dataset.classes)), strict=True)
         constraints = [Constraint(s, level, spec.sampler, config.share) for (_, s), level in pairs]
-    settings = {name: getattr(config, name) for name in ("n_steps", "n_views", "dual_lr", "gamma_init")} | spec.settings
+    names = ("n_steps", "n_views", "dual_lr", "gamma_init", "price")
+    settings = {name: getattr(config, name) for name in names} | spec.settings
     kind: type[InvarianceConstrained] = InvarianceConstrained
     if config.mixture and constraints:
         kind, settings = InvarianceMixture, settings | {"watched": config.watched}

@@ -21,7 +21,7 @@ class Tally:
         self.n_images = 0
         self.n_batches = 0
         self.loss = self.correct = problem.gamma.new_zeros(())
-        self.slack = torch.zeros_like(problem.gamma)
+        self.slack, self.level = torch.zeros_like(problem.gamma), torch.zeros_like(problem.gamma)
         self.acceptance = torch.zeros(len(problem.constraints))
         self.counts = [torch.zeros(shape_of(c.transforms), dtype=torch.long) for c in problem.constraints]
 
@@ -31,7 +31,7 @@ class Tally:
         self.n_images += n
         self.n_batches += 1
         self.loss = self.loss + step.loss * n
-        self.slack = self.slack + step.slack * n
+        self.slack, self.level = self.slack + step.slack * n, self.level + step.epsilon * n
         self.acceptance = self.acceptance + step.acceptance
         self.correct = self.correct + (step.outputs.argmax(1) == batch.targets).sum()
         for counts, draw, constraint in zip(self.counts, step.kept, self.problem.constraints, strict=True):
@@ -41,27 +41,28 @@ class Tally:
     def vector(self) -> torch.Tensor:
         """Return all sums as one vector of doubles on the CPU, which holds every one of them exactly."""
         sizes = torch.tensor([self.n_images, self.n_batches])
-        parts = [sizes, self.loss, self.correct, self.slack, self.acceptance, *self.counts]
+        parts = [sizes, self.loss, self.correct, self.slack, self.level, self.acceptance, *self.counts]
         return torch.cat([part.detach().cpu().double().reshape(-1) for part in parts])
 
     def restore(self, vector: torch.Tensor) -> None:
         """Take the sums from a vector: of this tally after a resume, or the sum over ranks."""
         k, shapes = len(self.counts), [counts.shape for counts in self.counts]
-        parts = vector.split([2, 1, 1, k, k, *(shape.numel() for shape in shapes)])
+        parts = vector.split([2, 1, 1, k, k, k, *(shape.numel() for shape in shapes)])
         self.n_images, self.n_batches = (int(size) for size in parts[0])
         self.loss, self.correct = (part.view(()).to(self.loss) for part in parts[1:3])
-        self.slack, self.acceptance = parts[3].to(self.slack), parts[4].to(self.acceptance)
-        self.counts = [part.long().view(shape) for part, shape in zip(parts[5:], shapes, strict=True)]
+        self.slack, self.level = parts[3].to(self.slack), parts[4].to(self.level)
+        self.acceptance = parts[5].to(self.acceptance)
+        self.counts = [part.long().view(shape) for part, shape in zip(parts[6:], shapes, strict=True)]
 
     def row(self) -> dict[str, Any]:
         """Return the epoch in plain names and units."""
-        slack = self.slack / max(self.n_images, 1)
-        epsilons = [constraint.epsilon for constraint in self.problem.constraints]
+        slack, level = (sums / max(self.n_images, 1) for sums in (self.slack, self.level))
         return {
             "train_loss": float(self.loss / max(self.n_images, 1)),
             "train_accuracy": float(self.correct / max(self.n_images, 1)),
             "slack": [finite(s) for s in slack.tolist()],
-            "constraint_loss": [finite(s + e) for s, e in zip(slack.tolist(), epsilons, strict=True)],
+            "constraint_loss": [finite(loss) for loss in (slack + level).tolist()],
+            "epsilon": [finite(each) for each in level.tolist()],
             "gamma": self.problem.gamma.tolist(),
             "acceptance": [finite(share) for share in (self.acceptance / max(self.n_batches, 1)).tolist()],
             "entropy": [entropy(counts) for counts in self.counts],

@@ -29,7 +29,6 @@ from invaug.lab.outlets import say
 from invaug.lab.record import read
 from invaug.lab.report import report_runs
 from invaug.lab.signals import Stopped
-from invaug.lab.tally import finite
 from invaug.lab.training import Training, prepare
 
 FREE = {
@@ -288,11 +287,11 @@ def summary(config: Config, dataset: datasets.Dataset, folder: Path, training: T
     return {
         "run": str(folder), "method": config.method, "data": dataset.name, "model": config.model,
         "preset": config.preset, "epochs": len(rows),
-        "test_accuracy": last["test_accuracy"], "test_loss": last["test_loss"],
+        "test_accuracy": last.get("test_accuracy"), "test_loss": last.get("test_loss"),
         "transformed_accuracy": changed["uniform"]["accuracy"], "transformed_loss": changed["uniform"]["loss"],
-        "gamma": last["gamma"], "slack": last["slack"], "epsilon": finite(config.epsilon),
+        "gamma": last["gamma"], "slack": last["slack"], "epsilon": methods.ended_on(config, rows),
         "constraint_loss": last["constraint_loss"],
-        "feasible": feasible(last["slack"]) if config.epsilon else None,
+        "feasible": feasible(last["slack"]) if config.epsilon and config.epsilon != "auto" else None,
         "seconds": sum(row["seconds"] for row in rows),
         **({"families": dict(zip(names, each, strict=True))} if config.families else {}),
     }  # fmt: skip
@@ -306,7 +305,7 @@ def feasible(slacks: list[float | None]) -> bool | None:
 def _headline(config: Config, dataset: datasets.Dataset) -> str:
     constraint = ""
     if methods.METHODS[config.method].constrains:
-        constraint = f", {methods.set_name(config)} set, epsilon {config.epsilon:g}"
+        constraint = f", {methods.set_name(config)} set, epsilon {config.epsilon}"
     return f"{config.method}: {config.model} on {len(dataset.train.targets):,} images of {dataset.name}{constraint}"
 
 

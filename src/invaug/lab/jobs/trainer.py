@@ -104,7 +104,7 @@ def at_the_end(
     folder: Path, dataset: datasets.Dataset, config: Config, device: str, checked: Callable[..., None]
 ) -> dict[str, float]:
     """Return loss and accuracy of a finished run on all training images as they are, and all test or held-out ones."""
-    model = run.load(folder, device)
+    model = run.load(folder, device, trust_model=True)  # it was trained here by its name
     new = {measures.HELD_OUT: dataset.val} if dataset.val else {measures.TEST: dataset.test}
     splits = {**new, "train": dataset.train}
     return {

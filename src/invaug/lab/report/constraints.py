@@ -10,6 +10,7 @@ from invaug.lab.report.reading import Epoch, Run
 from invaug.lab.report.tables import Table
 
 FIXED = {"penalty", "identity-mix", "sampled"}  # methods whose gamma does not move
+SETTLED = 0.1  # share by which gamma may be off its price
 MOVING = 0.02  # share by which gamma may still move within the last epochs and count as settled
 Tile = tuple[str, str, str]
 
@@ -40,6 +41,32 @@ def moving(run: Run, k: int) -> bool:
     return len(values) > 1 and abs(values[-1] - values[0]) > MOVING * max(abs(values[-1]), 1e-12)
 
 
+def is_auto(run: Run) -> bool:
+    """Whether epsilon was chosen while training, at a price."""
+    return run.text("epsilon") == "auto" and run.text("method") not in FIXED
+
+
+def at_its_price(run: Run) -> str:
+    """Return what the gammas of a run with a chosen epsilon come to."""
+    price, total = run.number("price") or 0.0, sum(_prices(run).values())
+    if abs(total - price) > SETTLED * price:
+        return f"γ = {total:.3g} is not at its price {price:g} yet: train longer, or raise --dual-lr"
+    return f"γ = {total:.3g} is at its price {price:g}"
+
+
+def chosen(run: Run) -> str:
+    """Return on which epsilon a run ended that chose it, and why."""
+    pairs = [(at(run.last, "constraint_loss", k), at(run.last, "slack", k)) for k in range(run.n_constraints)]
+    levels = [loss - slack for loss, slack in pairs if loss is not None and slack is not None]
+    if not levels:
+        return "ε was to be chosen while training, and the record has no finite level for the last epoch."
+    dearest = f"; {_dearest(run)}" if run.n_constraints > 1 else ""
+    return (
+        f"ε was chosen while training and ended on {max(levels):.2f}: what the loss on transformed images came down "
+        f"to where a unit of it is worth {run.number('price') or 0:g} of clean loss; {at_its_price(run)}{dearest}."
+    )
+
+
 def is_stuck(run: Run, k: int) -> bool:
     """Whether the run itself said that the level looks out of reach."""
     return k < len(run.last.out_of_reach) and run.last.out_of_reach[k]
@@ -50,6 +77,8 @@ def meaning(run: Run, k: int, gamma: float) -> str:
     slack = at(run.last, "slack", k)
     if run.text("method") in FIXED:
         return "a fixed weight"
+    if is_auto(run):
+        return at_its_price(run) if run.n_constraints == 1 else "its part of the price of ε"
     if slack is None or slack > 0 or moving(run, k):
         return "not yet a price: the constraint is violated or γ still moves"
     return f"an ε larger by 0.1 would save about {0.1 * gamma:.2g} of clean loss" if gamma else "nothing to pay"

@@ -9,7 +9,9 @@ from invaug.lab.report.constraints import (
     FIXED,
     Tile,
     at,
+    chosen,
     constraint_name,
+    is_auto,
     is_stuck,
     joint_tiles,
     joint_verdict,
@@ -35,6 +37,8 @@ def verdict(run: Run) -> str:
         return "Nothing to judge yet: no epoch has been recorded."
     if not run.n_constraints:
         return f"No constraint: plain training{_by(run)}, {_accuracy(run)}."
+    if is_auto(run):
+        return chosen(run)
     if run.n_constraints > 1 and run.text("method") not in FIXED:
         return joint_verdict(run)
     return " ".join(_verdict(run, k) for k in range(run.n_constraints))
