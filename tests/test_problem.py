@@ -7,7 +7,7 @@ import torch
 from torch import nn
 from torch.nn import functional as F
 
-from invaug import Constraint, Draw, InvarianceConstrained, metropolis_hastings, sets, worst
+from invaug import Constraint, Draw, InvarianceConstrained, InvarianceMixture, metropolis_hastings, sets, worst
 from problems import (
     Diary,
     Recorder,
@@ -851,3 +851,27 @@ def test_a_price_must_be_positive(price):
 def test_another_word_than_auto_is_no_epsilon():
     with pytest.raises(TypeError, match=r"^epsilon must be a number or \"auto\", got 'automatic'"):
         Constraint(sets.wide(), "automatic")
+
+
+# --- normalized: a mean of losses, whatever gamma is ------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("kind", [InvarianceConstrained, InvarianceMixture])
+@pytest.mark.parametrize("gammas", [(0.0, 0.0), (3.0, 0.5)])
+def test_a_normalized_gradient_is_the_gradient_by_one_and_the_gammas(photographs, kind, gammas):
+    targets = torch.arange(len(photographs)) % 10
+    found = []
+    for normalized in (False, True):
+        torch.manual_seed(0)
+        model = nn.Sequential(nn.Flatten(), nn.Linear(photographs[0].numel(), 10))
+        constraints = Constraint(sets.wide(), 0.8), Constraint(sets.standard(), 1.0), Constraint(sets.wide(), math.inf)
+        problem = kind(*constraints, normalized=normalized)
+        problem.gamma.copy_(torch.tensor([*gammas, 9.0]))  # the last is switched off and weighs nothing
+        problem(model, photographs, targets).lagrangian.backward()
+        found.append(model[1].weight.grad)
+    assert torch.allclose(found[0] / (1 + sum(gammas)), found[1], atol=1e-7)
+
+
+def test_normalized_needs_the_clean_view():
+    with pytest.raises(ValueError, match=r"^normalized=True needs the clean view: leave out clean=False"):
+        InvarianceConstrained(Constraint(sets.wide(), 0.8), normalized=True, clean=False)

@@ -65,7 +65,7 @@ class InvarianceMixture(InvarianceConstrained):
         levels = zip(gammas, self.constraints, self.epsilons, strict=True)
         level = sum(gamma * epsilon for gamma, constraint, epsilon in levels if constraint.active)
         draws, chains = (tuple(getattr(c, name) if c else None for c in chosen) for name in ("draw", "chain"))
-        lagrangian = (1.0 + sum(gammas)) * losses.mean() - level
+        lagrangian = self._scaled((1.0 + sum(gammas)) * losses.mean() - level)
         slack, epsilon = self._slack(kept), self.gamma.new_tensor(self.epsilons)
         return Step(lagrangian, losses.detach().mean(), slack, draws, chains, outputs[order.argsort()], epsilon)
 

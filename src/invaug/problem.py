@@ -61,7 +61,7 @@ class Step(NamedTuple):
     """What one batch says."""
 
     lagrangian: Tensor
-    """loss + gamma · slack, to call backward on."""
+    """loss + gamma · slack, to call backward on; by 1 + Σ gamma where the problem is normalized."""
     loss: Tensor
     """Mean loss of the clean view, without gradient; of the kept ones where the clean one is left out."""
     slack: Tensor
@@ -117,6 +117,8 @@ class InvarianceConstrained(nn.Module):
         n_views: Transformed views kept per image and constraint, each from a chain of its own.
         dual_lr: Step size of gamma; 0 makes it a fixed penalty.
         gamma_init: Where gamma starts.
+        normalized: Whether the Lagrangian is divided by 1 + Σ gamma: a mean of clean and transformed losses, so that
+            gamma does not change the size of a step.
         price: What a unit of epsilon="auto" is worth, in units of the clean loss: what its gammas settle at.
         finish: uint8 images -> model input. Whatever it draws from torch's own generators for proposals is taken
             from a stream of ours and leaves theirs untouched.
@@ -140,6 +142,7 @@ class InvarianceConstrained(nn.Module):
         n_views: int = 1,
         dual_lr: float = 1e-3,
         gamma_init: float = 0.0,
+        normalized: bool = False,
         price: float = 1.0,
         finish: Callable[[Tensor], Tensor] = to_unit,
         loss_fn: Loss = cross_entropy,
@@ -153,9 +156,11 @@ class InvarianceConstrained(nn.Module):
         _check_problem(constraints, n_steps, n_views, dual_lr, gamma_init, price, scoring, scoring_batch)
         if not clean and ([c.active and c.share == 1 for c in constraints] != [True] or n_views > 1):
             raise ValueError("clean=False needs one constraint and one view of whole batches: all there is to learn")
+        if normalized and not clean:
+            raise ValueError("normalized=True needs the clean view: leave out clean=False")
         self.constraints = constraints
         self.n_steps, self.n_views = n_steps, n_views
-        self.dual_lr, self.price = dual_lr, price
+        self.dual_lr, self.normalized, self.price = dual_lr, normalized, price
         self.finish = finish
         self.loss_fn = loss_fn
         self.scoring, self.scoring_batch = scoring, scoring_batch
@@ -200,7 +205,7 @@ class InvarianceConstrained(nn.Module):
                 lagrangian = lagrangian + gamma * (next(kept) - level)
         draws = tuple(c.draw if c else None for c in chosen)
         chains = tuple(c.chain if c else None for c in chosen)
-        slack = self._slack(losses[n_clean:])
+        slack, lagrangian = self._slack(losses[n_clean:]), self._scaled(lagrangian)
         return Step(lagrangian, means[0].detach(), slack, draws, chains, outputs, self.gamma.new_tensor(self.epsilons))
 
     @torch.no_grad()
@@ -260,6 +265,12 @@ class InvarianceConstrained(nn.Module):
             outputs = [model(view) for view in views]
         losses = [per_sample(self.loss_fn, o, y) for o, y in zip(outputs, labels, strict=True)]
         return detached(outputs[0]), losses
+
+    def _scaled(self, lagrangian: Tensor) -> Tensor:
+        if not self.normalized:
+            return lagrangian
+        active = [i for i, constraint in enumerate(self.constraints) if constraint.active]
+        return lagrangian / (1 + self.gamma[active].sum())
 
     @torch.no_grad()
     def _slack(self, kept: list[Tensor]) -> Tensor:

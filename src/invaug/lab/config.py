@@ -83,6 +83,7 @@ class Config(BaseModel):
     scoring_batch: int = Field(256, ge=1, description="most proposals scored at once")
     mixture: bool = Field(False, description="one view an image, clean or transformed: the cost of plain training")
     watched: float = Field(0.25, gt=0, le=1, description="least share of a batch --mixture measures a constraint on")
+    normalized: bool = Field(False, description="divide by 1 + gamma: gamma does not change the size of a step")
     joint: bool = Field(True, description="clean and kept views in one forward pass")
     policy: Path | None = Field(None, description="policy file of --method deepaa")
     n_ops: int = Field(2, ge=1, description="operations per image of --method randaugment")

@@ -157,11 +157,12 @@ def problem(config: Config, dataset: Dataset, finish: Finish) -> InvarianceConst
     if spec.constrains:
         pairs = zip(transform_sets(config), epsilons(config, len(dataset.classes)), strict=True)
         constraints = [Constraint(s, level, spec.sampler, config.share) for (_, s), level in pairs]
-    names = ("n_steps", "n_views", "dual_lr", "gamma_init", "price")
+    names = ("n_steps", "n_views", "dual_lr", "gamma_init", "normalized", "price")
     settings = {name: getattr(config, name) for name in names} | spec.settings
     kind: type[InvarianceConstrained] = InvarianceConstrained
     if config.mixture and constraints:
         kind, settings = InvarianceMixture, settings | {"watched": config.watched}
+    settings["normalized"] = config.normalized and settings.get("clean", True)
     return kind(
         *constraints, scoring=config.scoring, scoring_batch=config.scoring_batch,
         joint=config.joint, seed=config.seed, loss_fn=loss_function(config),

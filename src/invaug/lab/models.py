@@ -21,10 +21,10 @@ from invaug.lab.errors import UserError, nearest
 Shape = tuple[int, int, int]
 
 NAMES = (
-    "cnn", "cnn-small", "mlp", "resnet-8", "resnet-18", "resnet-20", "resnet-50",
+    "cnn", "cnn-small", "conv-24", "mlp", "resnet-8", "resnet-18", "resnet-20", "resnet-50",
     "wrn-10-1", "wrn-16-1", "wrn-16-2", "wrn-28-10", "wrn-40-2",
 )  # fmt: skip
-"""Names to offer; every wrn-DEPTH-WIDTH and every CIFAR resnet-DEPTH is built too."""
+"""Names to offer; every conv-WIDTH, wrn-DEPTH-WIDTH and CIFAR resnet-DEPTH is built too."""
 
 SMALL_IMAGE = 64  # up to this many pixels ResNet-18 and 50 keep the size in their stem
 
@@ -111,6 +111,13 @@ def _cnn_small(*, n_classes: int, image_shape: Shape) -> nn.Module:
     return networks.small_cnn(*image_shape, n_classes)
 
 
+def _plain_cnn(width: int, *, n_classes: int, image_shape: Shape) -> nn.Module:
+    if width < 1:
+        raise UserError(f"the width of conv-{width} must be at least 1, got {width}")
+    _at_least(8, f"conv-{width}", image_shape, "use mlp")
+    return networks.plain_cnn(image_shape[0], n_classes, width)
+
+
 def _at_least(side: int, name: str, image_shape: Shape, instead: str) -> None:
     _, height, width = image_shape
     if min(height, width) < side:
@@ -121,6 +128,7 @@ FAMILIES: dict[str, Callable[..., nn.Module]] = {
     r"mlp": _mlp,
     r"cnn": _cnn,
     r"cnn-small": _cnn_small,
+    r"conv-(\d{1,3})": _plain_cnn,
     r"resnet-18": _resnet_18,
     r"resnet-50": _resnet_50,  # before the CIFAR depths, of which 50 is one
     r"resnet-(\d{1,4})": _cifar_resnet,

@@ -8,8 +8,8 @@ from typing import Any, NamedTuple
 
 from invaug.lab.errors import UserError, nearest
 from invaug.lab.jobs import job
-from invaug.lab.reproduce import full, small
-from invaug.lab.reproduce.cells import Cell, Claim, Experiment, Scale, along, compared, falling, rising
+from invaug.lab.reproduce import beyond, full, small
+from invaug.lab.reproduce.cells import Cell, Claim, Experiment, Plan, Scale, along, compared, falling, rising
 
 LEVELS = [f"constrained-{level:g}" for level in small.LEVELS]
 CHAINS = [f"{n}-transitions" for n in small.STEPS]
@@ -63,6 +63,11 @@ def _longer(number: str, text: str) -> tuple[Claim, ...]:
 
 def _table(*entries: Experiment) -> dict[str, Experiment]:
     return {entry.name: entry for entry in entries}
+
+
+def _beyond(name: str, title: str, plan: Plan, numbers: tuple[str, ...], claims: tuple[Claim, ...] = ()) -> Experiment:
+    """Return an experiment of ours: it has one scale."""
+    return Experiment(name, title, title, numbers, {"full": plan, "small": plan}, claims, page="compare")
 
 
 @cache
@@ -211,6 +216,14 @@ def experiments() -> dict[str, Experiment]:
                 for data, model in full.RULED
                 for plant in full.RULED_PLANTS
             ),
+        ),
+        _beyond(
+            "compare-pilot", "What our default was chosen by", beyond.compare_pilot(),
+            ("held_out_accuracy", "held_out_loss", "gamma", "seconds_per_epoch"),
+        ),
+        _beyond(
+            "compare-epsilon", "The best level of the paper's method", beyond.compare_epsilon(),
+            ("held_out_accuracy", "gamma"),
         ),
     )  # fmt: skip
 
