@@ -33,6 +33,7 @@ SETTINGS["n_steps=1, n_views=1, joint=False"] = {"n_steps": 1, "n_views": 1, "jo
 MIXTURES = {
     f"mixture, n_steps={n_steps}": {"n_steps": n_steps, "n_views": 1, "kind": InvarianceMixture} for n_steps in (0, 1)
 }
+MIXTURES["mixture, remembered chains"] = {"n_steps": 1, "n_views": 1, "kind": InvarianceMixture, "remember": True}
 SETTINGS |= MIXTURES
 WIDE_SETTINGS = {name: SETTINGS[name] for name in ("n_steps=0, n_views=1", "n_steps=1, n_views=1", *MIXTURES)}
 GOAL = 1.25  # times a TrivialAugment step, of the cheapest constrained one
@@ -104,8 +105,9 @@ class TimedSet(TransformSet):
 class Trainer:
     """A model, its optimiser, and a way to make the loss of a batch."""
 
-    make_loss: Callable[[nn.Module, Tensor, Tensor], Tensor]
-    batches: Iterator[tuple[Tensor, Tensor]]
+    make_loss: Callable[[nn.Module, Tensor, Tensor, Tensor], Tensor]
+    batches: Iterator[tuple[Tensor, Tensor, Tensor]]
+    """Images, labels and which images they are."""
     passes: float
     """What a step should cost, in forward passes."""
     watch: Stopwatch
@@ -132,16 +134,20 @@ def finish(images: Tensor) -> Tensor:
     return images.float().div_(255).contiguous(memory_format=torch.channels_last)
 
 
-def plain_loss(model: nn.Module, images: Tensor, targets: Tensor) -> Tensor:
+def plain_loss(model: nn.Module, images: Tensor, targets: Tensor, indices: Tensor) -> Tensor:
     return F.cross_entropy(model(finish(images)), targets)
 
 
-def trivial_loss(transforms: TransformSet, model: nn.Module, images: Tensor, targets: Tensor) -> Tensor:
-    return plain_loss(model, transforms.apply(images, transforms.draw(len(images))), targets)
+def trivial_loss(
+    transforms: TransformSet, model: nn.Module, images: Tensor, targets: Tensor, indices: Tensor
+) -> Tensor:
+    return plain_loss(model, transforms.apply(images, transforms.draw(len(images))), targets, indices)
 
 
-def constrained_loss(problem: InvarianceConstrained, model: nn.Module, images: Tensor, targets: Tensor) -> Tensor:
-    step = problem(model, images, targets)
+def constrained_loss(
+    problem: InvarianceConstrained, model: nn.Module, images: Tensor, targets: Tensor, indices: Tensor
+) -> Tensor:
+    step = problem(model, images, targets, indices=indices)
     problem.dual_step(step.slack)  # here and not after the primal step, which is the same: the Lagrangian has its gamma
     return step.lagrangian
 
@@ -152,7 +158,8 @@ def count(settings: dict[str, Any]) -> float:
     Under the mixture with gamma near 1 half of the images are scored, and each is trained on once.
     """
     n_steps, n_views = settings["n_steps"], settings["n_views"]
-    scored = (n_steps + 1) * n_views if n_steps else 0
+    first = 0 if settings.get("remember") else 1  # a remembered chain starts from a view that is not scored again
+    scored = (n_steps + first) * n_views if n_steps else 0
     if "kind" in settings:
         return FORWARD * scored / 2 + FORWARD + BACKWARD
     return FORWARD * scored + (FORWARD + BACKWARD) * (1 + n_views)
@@ -162,7 +169,8 @@ def trainers(
     images: Tensor, batch: int, clock: Clock, network: Callable[[], nn.Module], every: dict[str, dict[str, Any]]
 ) -> dict[str, Trainer]:
     """Return one trainer per row of the table."""
-    batches = [(part, torch.randint(10, (len(part),))) for part in images.split(batch)]
+    parts = zip(images.split(batch), torch.arange(len(images)).split(batch), strict=True)
+    batches = [(part, torch.randint(10, (len(part),)), indices) for part, indices in parts]
 
     def trainer(make_loss: Callable[[TransformSet], Any], passes: float) -> Trainer:
         transforms = TimedSet(sets.wide().ops, watch=Stopwatch(clock))
@@ -173,13 +181,14 @@ def trainers(
         TRIVIAL: trainer(lambda transforms: partial(trivial_loss, transforms), FORWARD + BACKWARD),
     }
     for name, settings in every.items():
-        rows[name] = trainer(partial(constrained, settings), count(settings))
+        rows[name] = trainer(partial(constrained, settings, len(images)), count(settings))
     return rows
 
 
-def constrained(settings: dict[str, Any], transforms: TransformSet) -> Callable[..., Tensor]:
+def constrained(settings: dict[str, Any], n_images: int, transforms: TransformSet) -> Callable[..., Tensor]:
     kind = settings.get("kind", InvarianceConstrained)
     others = {key: value for key, value in settings.items() if key != "kind"}
+    others["remember"] = n_images if settings.get("remember") else 0
     problem = kind(Constraint(transforms, 0.8), gamma_init=1.0, finish=finish, **others)
     return partial(constrained_loss, problem)
 

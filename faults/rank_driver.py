@@ -14,7 +14,7 @@ from typing import Any
 
 import torch
 
-from invaug import problem
+from invaug import Step, problem
 from invaug.lab import cli
 from invaug.lab.environment import restarts
 
@@ -58,7 +58,7 @@ def poison(bad_rank: int, bad_step: int) -> None:
     """Make one loss NaN."""
     forward = problem.InvarianceConstrained.forward
 
-    def poisoned(self: Any, *arguments: Any, **options: Any) -> problem.Step:
+    def poisoned(self: Any, *arguments: Any, **options: Any) -> Step:
         found = forward(self, *arguments, **options)
         if rank() == bad_rank and int(self.n_batches) == bad_step:
             return found._replace(lagrangian=found.lagrangian * float("nan"))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
@@ -121,8 +122,13 @@ def test_penalty_keeps_gamma_where_it_starts(data: Path, tmp_path: Path) -> None
     assert summary["gamma"] == [0.25]
 
 
-def test_resumed_run_ends_as_the_uninterrupted_one(data: Path, tmp_path: Path) -> None:
-    settings = {"epsilon": 0.7, "ema": 0.9, "val_fraction": 0.2, "crop": 2}
+@pytest.mark.parametrize(
+    "more",
+    [{"epsilon": 0.7}, {"mixture": True, "remember": 3, "gamma_init": 1.0, "normalized": True}],
+    ids=["fixed", "auto-remembered"],
+)
+def test_resumed_run_ends_as_the_uninterrupted_one(data: Path, tmp_path: Path, more: dict[str, Any]) -> None:
+    settings = {"ema": 0.9, "val_fraction": 0.2, "crop": 2, **more}
     train(data, tmp_path / "whole", **settings, epochs=3)
     train(data, tmp_path / "parts", **settings, epochs=3)
     for file in sorted((tmp_path / "parts" / "checkpoints").iterdir())[-2:]:
@@ -130,6 +136,9 @@ def test_resumed_run_ends_as_the_uninterrupted_one(data: Path, tmp_path: Path) -
     train(data, tmp_path / "parts", **settings, epochs=3, resume=True)
     assert_same(weights(tmp_path / "whole"), weights(tmp_path / "parts"))
     assert lines(tmp_path / "whole") == lines(tmp_path / "parts")
+    stale = [row.get("staleness", [0.0])[0] for row in read(tmp_path / "whole")]
+    assert stale[0] == 0.0  # nothing is remembered in the first epoch
+    assert (stale[-1] > 0) == ("remember" in more)
 
 
 def test_number_of_workers_does_not_change_a_run(data: Path, tmp_path: Path) -> None:

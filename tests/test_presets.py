@@ -5,7 +5,7 @@ import torch
 from torch.nn import functional as F
 
 from invaug import Constraint, metropolis_hastings, presets
-from invaug.problem import cross_entropy
+from invaug.constraint import cross_entropy
 from problems import Diary, Recorder, batch_norm_network, make_batches, make_images, make_targets, noisy, to_double
 
 TRIVIAL_AUGMENT = [

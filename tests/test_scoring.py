@@ -7,7 +7,7 @@ from torch import nn
 from torch.nn import functional as F
 
 from invaug import Constraint, InvarianceConstrained, sets
-from invaug.problem import cross_entropy
+from invaug.constraint import cross_entropy
 from invaug.scoring import per_sample, score
 from problems import (
     Recorder,

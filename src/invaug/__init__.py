@@ -9,12 +9,12 @@ if TYPE_CHECKING:
     from invaug import ops as ops
     from invaug import presets as presets
     from invaug import sets as sets
+    from invaug.constraint import Constraint as Constraint
+    from invaug.constraint import Step as Step
     from invaug.draws import Draw as Draw
     from invaug.mixture import InvarianceMixture as InvarianceMixture
     from invaug.ops import Op as Op
-    from invaug.problem import Constraint as Constraint
     from invaug.problem import InvarianceConstrained as InvarianceConstrained
-    from invaug.problem import Step as Step
     from invaug.samplers import Chain as Chain
     from invaug.samplers import chain_probabilities as chain_probabilities
     from invaug.samplers import metropolis_hastings as metropolis_hastings
@@ -26,12 +26,12 @@ __version__ = "0.1.0"
 # looked up on first use, so that the command line can answer --help without waiting for torch
 _MODULE_OF = {
     "Chain": "samplers",
-    "Constraint": "problem",
+    "Constraint": "constraint",
     "Draw": "draws",
     "InvarianceConstrained": "problem",
     "InvarianceMixture": "mixture",
     "Op": "ops",
-    "Step": "problem",
+    "Step": "constraint",
     "TransformSet": "transforms",
     "chain_probabilities": "samplers",
     "metropolis_hastings": "samplers",

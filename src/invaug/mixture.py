@@ -10,8 +10,9 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from invaug.constraint import Chosen, Constraint, Step, check_batch
 from invaug.images import doubles
-from invaug.problem import Chosen, Constraint, InvarianceConstrained, Step, check_batch
+from invaug.problem import InvarianceConstrained
 from invaug.samplers import chain_probabilities, metropolis_hastings
 from invaug.scoring import Model, own_randomness, score
 
@@ -40,19 +41,21 @@ class InvarianceMixture(InvarianceConstrained):
         self.watched = watched
 
     def forward(
-        self, model: Model, images: Tensor, targets: Tensor, *, generator: torch.Generator | None = None
-    ) -> Step:
+        self, model: Model, images: Tensor, targets: Tensor, *, indices: Tensor | None = None,
+        generator: torch.Generator | None = None,
+    ) -> Step:  # fmt: skip
         """Return the Lagrangian of one batch: share the images out, draw, score, sample λ_c, evaluate."""
         check_batch(images, targets)
+        self._check_indices(indices, len(images))
         generator = generator or self._generator()
         self.n_batches += 1
         gammas = [float(g) if c.active else 0.0 for g, c in zip(self.gamma, self.constraints, strict=True)]
         first, *rest = (part.to(images.device) for part in shared_out(len(images), [1.0, *gammas], generator))
         chosen = [
-            self._look(constraint, part, torch.cat([*rest, first]), model, images, targets, generator)
-            if constraint.active
+            self._look(k, part, torch.cat([*rest, first]), model, images, targets, generator, indices)
+            if self.constraints[k].active
             else None
-            for constraint, part in zip(self.constraints, rest, strict=True)
+            for k, part in enumerate(rest)
         ]
         views = [self.finish(images[first])] if len(first) else []
         views += [c.inputs[: len(part)] for c, part in zip(chosen, rest, strict=True) if c and len(part)]
@@ -61,24 +64,26 @@ class InvarianceMixture(InvarianceConstrained):
         if not isinstance(outputs, Tensor):
             raise TypeError(f"a mixture needs a model that returns a tensor, got {type(outputs).__name__}")
         trained = losses.detach().split([len(first), *map(len, rest)])[1:]
+        stale = self._note(chosen, [mine for c, mine in zip(chosen, trained, strict=True) if c])
         kept = [self._kept(c, mine, model, generator) for c, mine in zip(chosen, trained, strict=True) if c]
         levels = zip(gammas, self.constraints, self.epsilons, strict=True)
         level = sum(gamma * epsilon for gamma, constraint, epsilon in levels if constraint.active)
         draws, chains = (tuple(getattr(c, name) if c else None for c in chosen) for name in ("draw", "chain"))
         lagrangian = self._scaled((1.0 + sum(gammas)) * losses.mean() - level)
         slack, epsilon = self._slack(kept), self.gamma.new_tensor(self.epsilons)
-        return Step(lagrangian, losses.detach().mean(), slack, draws, chains, outputs[order.argsort()], epsilon)
+        return Step(lagrangian, losses.detach().mean(), slack, draws, chains, outputs[order.argsort()], epsilon, stale)
 
     def _look(
-        self, constraint: Constraint, part: Tensor, others: Tensor, model: Model, images: Tensor, targets: Tensor,
-        generator: torch.Generator,
+        self, k: int, part: Tensor, others: Tensor, model: Model, images: Tensor, targets: Tensor,
+        generator: torch.Generator, indices: Tensor | None,
     ) -> Chosen:  # fmt: skip
         """Return what a constraint chose for its images, and after these for the others it looks at."""
         n_more = max(math.ceil(self.watched * len(images)) - len(part), 0)
         mine = torch.zeros(len(images), dtype=torch.bool, device=images.device)
         mine[part] = True
         rows = torch.cat([part, others[~mine[others]][:n_more]])
-        return self._choose(constraint, model, images[rows], targets[rows.to(targets.device)], generator)
+        known = None if indices is None else indices[rows.to(indices.device)]
+        return self._choose(k, model, images[rows], targets[rows.to(targets.device)], generator, known)
 
     def _kept(self, chosen: Chosen, trained: Tensor, model: Model, generator: torch.Generator) -> Tensor:
         """Return the loss of each image a constraint looked at; the first of them were trained on."""
@@ -90,6 +95,8 @@ class InvarianceMixture(InvarianceConstrained):
                 rest = (chosen.inputs[n:], chosen.labels[n:])
                 more = score(model, *rest, self.loss_fn, self.scoring, self.scoring_batch)
             return torch.cat([doubles(trained), doubles(more)])
+        if chosen.rows is not None:  # the first of a remembered chain has the loss of another visit
+            return torch.cat([doubles(trained), doubles(chosen.chain.loss.flatten()[len(trained) :])])
         if chosen.sampler is not metropolis_hastings:
             return chosen.chain.loss.flatten()
         scores = doubles(chosen.scores)

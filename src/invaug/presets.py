@@ -6,7 +6,8 @@ from dataclasses import dataclass
 from typing import Any, Literal
 
 from invaug import sets
-from invaug.problem import Constraint, InvarianceConstrained
+from invaug.constraint import Constraint
+from invaug.problem import InvarianceConstrained
 from invaug.transforms import TransformSet
 
 

@@ -5,103 +5,31 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 from contextlib import nullcontext
-from dataclasses import dataclass
-from numbers import Real
-from typing import Any, Literal, NamedTuple
+from typing import Any, Literal
 
 import numpy as np
 import torch
 from torch import Tensor, distributed, nn
-from torch.nn import functional as F
 
+from invaug.constraint import (
+    Chosen,
+    Constraint,
+    Step,
+    check_batch,
+    check_problem,
+    cross_entropy,
+    repeated,
+    split,
+    to_unit,
+)
 from invaug.draws import Draw
-from invaug.images import check_images, doubles
-from invaug.samplers import Chain, Sampler, metropolis_hastings
+from invaug.images import doubles
+from invaug.memory import ChainMemory
+from invaug.samplers import Chain
 from invaug.scoring import Loss, Model, detached, own_randomness, per_sample, score
-from invaug.transforms import TransformSet
 
 HORIZON = 10  # batches the running mean of epsilon="auto" looks back
 STIFFNESS = 2.0  # how far epsilon="auto" is from the loss that is reached, per unit of gamma beside the price
-
-
-@dataclass(frozen=True)
-class Constraint:
-    """A set of transformations and the loss they may cost: E[loss under the sampler's law] <= epsilon."""
-
-    transforms: TransformSet
-    epsilon: float | Literal["auto"]
-    """The loss allowed; "auto" chooses it while training, at a price (see InvarianceConstrained)."""
-    sampler: Sampler = metropolis_hastings
-    share: float = 1.0
-    """Part of each batch it is evaluated on, drawn anew each time: less work, the same mean, more noise."""
-
-    def __post_init__(self) -> None:
-        if not isinstance(self.transforms, TransformSet):
-            raise TypeError(f"transforms must be a TransformSet, got {type(self.transforms).__name__}")
-        if not self.auto and (isinstance(self.epsilon, bool) or not isinstance(self.epsilon, Real)):
-            raise TypeError(f'epsilon must be a number or "auto", got {self.epsilon!r}')
-        if not self.auto and not self.epsilon >= 0:
-            ways = "0 makes a pure penalty, inf switches the constraint off"
-            raise ValueError(f"epsilon must be positive, got {self.epsilon} ({ways})")
-        if not 0 < self.share <= 1:
-            raise ValueError(f"share must be above 0 and at most 1, got {self.share}")
-
-    @property
-    def auto(self) -> bool:
-        """Whether epsilon is chosen while training."""
-        return isinstance(self.epsilon, str) and self.epsilon == "auto"
-
-    @property
-    def active(self) -> bool:
-        """Whether the constraint can bind: an infinite epsilon cannot, and costs nothing."""
-        return self.auto or math.isfinite(self.epsilon)  # type: ignore[arg-type]
-
-
-class Step(NamedTuple):
-    """What one batch says."""
-
-    lagrangian: Tensor
-    """loss + gamma · slack, to call backward on; by 1 + Σ gamma where the problem is normalized."""
-    loss: Tensor
-    """Mean loss of the clean view, without gradient; of the kept ones where the clean one is left out."""
-    slack: Tensor
-    """Mean loss of the kept views minus epsilon, one per constraint, averaged over ranks; positive = violated."""
-    kept: tuple[Draw | None, ...]
-    """The draws each constraint kept, view after view, n_views * (share of the) batch rows; None: epsilon infinite."""
-    chains: tuple[Chain | None, ...]
-    """How each sampler chose them, in tensors of shape (n_views, batch); None where epsilon is infinite."""
-    outputs: Any
-    """What the model said of the view of `loss`, without gradient: for accuracy."""
-    epsilon: Tensor
-    """What the loss of the kept views was held against, one per constraint."""
-
-    @property
-    def acceptance(self) -> Tensor:
-        """Share of accepted transitions, one per constraint; NaN where there were none."""
-        shares = [float(chain.accepted.float().mean()) if chain else math.nan for chain in self.chains]
-        return torch.tensor(shares)
-
-
-class Chosen(NamedTuple):
-    """What one constraint has chosen for a batch."""
-
-    inputs: Tensor
-    labels: Tensor
-    draw: Draw
-    chain: Chain
-    sampler: Sampler
-    scores: Tensor | None = None
-    """Of all proposals, shape (n_steps + 1, n_views, batch); None where nothing was scored."""
-
-
-def to_unit(images: Tensor) -> Tensor:
-    """Return uint8 images as float32 in [0, 1]; float images as they are."""
-    return images.float().div_(255) if images.dtype == torch.uint8 else images
-
-
-def cross_entropy(outputs: Tensor, targets: Tensor) -> Tensor:
-    """Return the cross-entropy of each sample; targets are classes or probabilities."""
-    return F.cross_entropy(outputs, targets, reduction="none")
 
 
 class InvarianceConstrained(nn.Module):
@@ -127,6 +55,10 @@ class InvarianceConstrained(nn.Module):
         scoring_batch: Largest number of proposals scored at once; None scores all at once.
         joint: Clean and kept views in one forward pass, so BatchNorm sees them together; False makes one pass each.
         clean: False leaves the clean view out: gamma times the kept ones' slack is all there is.
+        remember: Number of training images whose chains go on from visit to visit (give `indices` with each batch): one
+            view each is remembered with its loss, so a chain of n_steps transitions scores n_steps proposals, not one
+            more; on one device. 0 starts every chain anew.
+        age: Visits a remembered view may stay; then its chain starts anew.
         seed: With the number of batches seen and the rank, the only source of randomness.
     """
 
@@ -150,10 +82,12 @@ class InvarianceConstrained(nn.Module):
         scoring_batch: int | None = 256,
         joint: bool = True,
         clean: bool = True,
+        remember: int = 0,
+        age: int = 4,
         seed: int = 0,
     ) -> None:
         super().__init__()
-        _check_problem(constraints, n_steps, n_views, dual_lr, gamma_init, price, scoring, scoring_batch)
+        check_problem(constraints, n_steps, n_views, dual_lr, gamma_init, price, scoring, scoring_batch)
         if not clean and ([c.active and c.share == 1 for c in constraints] != [True] or n_views > 1):
             raise ValueError("clean=False needs one constraint and one view of whole batches: all there is to learn")
         if normalized and not clean:
@@ -168,6 +102,13 @@ class InvarianceConstrained(nn.Module):
         self.seed = seed
         self.register_buffer("gamma", torch.full((len(constraints),), float(gamma_init)))
         self.register_buffer("n_batches", torch.zeros((), dtype=torch.long))
+        if remember and (n_steps == 0 or n_views > 1 or any(constraint.share < 1 for constraint in constraints)):
+            raise ValueError("remember needs chains of one view an image: n_steps >= 1, no n_views, no share")
+        n_memories = len(constraints) if remember else 0
+        self.memories = nn.ModuleList(
+            ChainMemory(remember, constraint.transforms.ops[0].n_magnitudes, age)
+            for constraint in constraints[:n_memories]
+        )
         self._auto = [i for i, constraint in enumerate(constraints) if constraint.auto]
         if self._auto:
             self.register_buffer("reached", torch.tensor(math.nan))
@@ -182,19 +123,25 @@ class InvarianceConstrained(nn.Module):
         return [level if constraint.auto else float(constraint.epsilon) for constraint in self.constraints]
 
     def forward(
-        self, model: Model, images: Tensor, targets: Tensor, *, generator: torch.Generator | None = None
-    ) -> Step:
+        self, model: Model, images: Tensor, targets: Tensor, *, indices: Tensor | None = None,
+        generator: torch.Generator | None = None,
+    ) -> Step:  # fmt: skip
         """Return the Lagrangian of one batch: draw, score, sample λ_c, evaluate.
 
         Args:
+            indices: Which training images they are; needed where chains are remembered.
             generator: Where proposals and chains come from; by default a generator of (seed, batch number, rank).
         """
         check_batch(images, targets)
+        self._check_indices(indices, len(images))
         generator = generator or self._generator()
         self.n_batches += 1
         views = [(self.finish(images), targets)] if self.clean else []
         n_clean = len(views)
-        chosen = [self._choose(c, model, images, targets, generator) if c.active else None for c in self.constraints]
+        chosen = [
+            self._choose(k, model, images, targets, generator, indices) if constraint.active else None
+            for k, constraint in enumerate(self.constraints)
+        ]
         views += [(c.inputs, c.labels) for c in chosen if c]
         outputs, losses = self._losses(model, *map(list, zip(*views, strict=True)))
         means = [view_losses.mean() for view_losses in losses]
@@ -206,7 +153,8 @@ class InvarianceConstrained(nn.Module):
         draws = tuple(c.draw if c else None for c in chosen)
         chains = tuple(c.chain if c else None for c in chosen)
         slack, lagrangian = self._slack(losses[n_clean:]), self._scaled(lagrangian)
-        return Step(lagrangian, means[0].detach(), slack, draws, chains, outputs, self.gamma.new_tensor(self.epsilons))
+        levels, stale = self.gamma.new_tensor(self.epsilons), self._note(chosen, losses[n_clean:])
+        return Step(lagrangian, means[0].detach(), slack, draws, chains, outputs, levels, stale)
 
     @torch.no_grad()
     def dual_step(self, slack: Tensor) -> None:
@@ -232,9 +180,13 @@ class InvarianceConstrained(nn.Module):
         return float((weights * losses).sum())
 
     def _choose(
-        self, constraint: Constraint, model: Model, images: Tensor, targets: Tensor, generator: torch.Generator
-    ) -> Chosen:
+        self, k: int, model: Model, images: Tensor, targets: Tensor, generator: torch.Generator,
+        rows: Tensor | None = None,
+    ) -> Chosen:  # fmt: skip
         """Return n_views transformed inputs per image, their draws, and the chains that chose them (Algorithm 1)."""
+        constraint = self.constraints[k]
+        if self.memories and rows is not None:
+            return self._go_on(k, model, images, targets, generator, rows)
         if constraint.share < 1:
             some = torch.randperm(len(images), generator=generator, device=generator.device)
             some = some[: math.ceil(constraint.share * len(images))].to(images.device)
@@ -248,14 +200,66 @@ class InvarianceConstrained(nn.Module):
             inputs = self.finish(constraint.transforms.apply(images.repeat(n_repeats, 1, 1, 1), draw))
         if self.n_steps == 0:  # one proposal each: nothing to score, nothing to choose
             return Chosen(inputs, labels, draw, Chain.of_one(shape[1:], inputs.device), constraint.sampler)
-        leaves_no_trace = own_randomness(generator, images.device) if self.scoring == "frozen" else nullcontext()
-        with leaves_no_trace:  # some models draw in eval mode too
-            all_labels = repeated(targets, n_repeats)
-            losses = score(model, inputs, all_labels, self.loss_fn, self.scoring, self.scoring_batch)
-        scores = losses.view(shape)
+        scores = self._score(model, inputs, repeated(targets, n_repeats), generator).view(shape)
         chain = constraint.sampler(scores, generator=generator)
         kept = chain.state.view(-1) * n_chains + torch.arange(n_chains, device=chain.state.device)
         return Chosen(inputs[kept], labels, draw[kept.cpu()], chain, constraint.sampler, scores)
+
+    def _score(self, model: Model, inputs: Tensor, labels: Tensor, generator: torch.Generator) -> Tensor:
+        """Return the losses of proposals."""
+        leaves_no_trace = own_randomness(generator, inputs.device) if self.scoring == "frozen" else nullcontext()
+        with leaves_no_trace:  # some models draw in eval mode too
+            return score(model, inputs, labels, self.loss_fn, self.scoring, self.scoring_batch)
+
+    def _go_on(
+        self, k: int, model: Model, images: Tensor, targets: Tensor, generator: torch.Generator, rows: Tensor
+    ) -> Chosen:
+        """Return what remembered chains chose: they start where the last visit left them, which nobody scores again."""
+        constraint, n = self.constraints[k], len(images)
+        old, stored = self.memories[k].recall(rows)  # type: ignore[operator]
+        fresh = constraint.transforms.draw(self.n_steps * n, generator=generator)
+        with own_randomness(generator, images.device):
+            inputs = self.finish(constraint.transforms.apply(images.repeat(self.n_steps, 1, 1, 1), fresh))
+        losses = self._score(model, inputs, repeated(targets, self.n_steps), generator)
+        scores = torch.cat([stored.to(losses).view(1, 1, n), losses.view(self.n_steps, 1, n)])
+        chain = constraint.sampler(scores, generator=generator)
+        state = chain.state.view(-1)
+        stay, moved = (state == 0).nonzero().view(-1), (state > 0).nonzero().view(-1)
+        kept = (state[moved] - 1) * n + moved
+        draw = Draw.cat([old[stay.cpu()], fresh[kept.cpu()]])
+        with own_randomness(generator, images.device):
+            again = [self.finish(constraint.transforms.apply(images[stay], draw[: len(stay)]))] if len(stay) else []
+        order = torch.cat([stay, moved]).argsort()
+        inputs = torch.cat([*again, inputs[kept]])[order]
+        return Chosen(inputs, targets, draw[order.cpu()], chain, constraint.sampler, scores, rows)
+
+    @torch.no_grad()
+    def _note(self, chosen: list[Chosen | None], losses: list[Tensor]) -> Tensor:
+        """Remember where chains stand, with the losses of their views; return how far those of old views had moved."""
+        stale, there = torch.full_like(self.gamma, math.nan), iter(losses)
+        for k, each in enumerate(chosen):
+            if each is None:
+                continue
+            mine = next(there).detach()
+            if each.rows is None or each.scores is None:
+                continue
+            stayed = each.chain.state.view(-1) == 0
+            now = torch.cat([mine, each.chain.loss.view(-1)[len(mine) :].to(mine)])  # those that were only looked at
+            trained = stayed[: len(mine)]
+            if trained.any():
+                before = each.scores[0].view(-1)[: len(mine)].to(mine)
+                stale[k] = (mine - before)[trained].abs().nanmean().to(stale)
+            self.memories[k].keep(each.rows, each.draw, now, stayed)  # type: ignore[operator]
+        return stale
+
+    def _check_indices(self, indices: Tensor | None, n: int) -> None:
+        if not self.memories:
+            return
+        if indices is None or indices.shape != (n,):
+            got = "none" if indices is None else f"shape {tuple(indices.shape)}"
+            raise ValueError(f"remembered chains need the index of each training image, shape ({n},), got {got}")
+        if distributed.is_available() and distributed.is_initialized() and distributed.get_world_size() > 1:
+            raise ValueError("chains are remembered on one device: leave out remember, or train on one")
 
     def _losses(self, model: Model, views: list[Tensor], labels: list[Tensor]) -> tuple[Any, list[Tensor]]:
         """Return the outputs of the first view, and the losses of each sample of each view."""
@@ -298,58 +302,6 @@ class InvarianceConstrained(nn.Module):
         return "\n".join([*lines, f"n_steps={self.n_steps}, n_views={self.n_views}, dual_lr={self.dual_lr:g}"])
 
 
-def repeated(targets: Tensor, n: int) -> Tensor:
-    """Return the targets n times over, one batch after the other."""
-    return targets.repeat(n, *[1] * (targets.ndim - 1))
-
-
-def split(outputs: Any, sizes: list[int]) -> list[Tensor]:
-    """Return the outputs of one joint forward pass, view by view."""
-    if not isinstance(outputs, Tensor):
-        raise TypeError(
-            f"with joint=True the model must return a tensor, got {type(outputs).__name__}: use joint=False"
-        )
-    if outputs.ndim == 0 or len(outputs) != sum(sizes):
-        shape = tuple(outputs.shape)
-        raise ValueError(f"the model must return one output per image ({sum(sizes)}), got shape {shape}")
-    return list(outputs.split(sizes))
-
-
 def _mixed(*numbers: int) -> int:
     """Return one seed from several numbers, far apart for neighbours."""
     return int(np.random.SeedSequence([number % 2**64 for number in numbers]).generate_state(1, np.uint64)[0] >> 1)
-
-
-def check_batch(images: Tensor, targets: Tensor) -> None:
-    """Refuse what is not a batch of images with one target each."""
-    check_images(images)
-    if len(images) == 0:
-        raise ValueError("images must hold at least one image, got none")
-    if not isinstance(targets, Tensor):
-        raise TypeError(f"targets must be a torch.Tensor, got {type(targets).__name__}")
-    if targets.ndim == 0 or len(targets) != len(images):
-        raise ValueError(f"targets must have one row per image ({len(images)}), got shape {tuple(targets.shape)}")
-
-
-def _check_problem(constraints: tuple[Constraint, ...], n_steps: int, n_views: int, dual_lr: float,
-                   gamma_init: float, price: float, scoring: str, scoring_batch: int | None) -> None:  # fmt: skip
-    for constraint in constraints:
-        if not isinstance(constraint, Constraint):
-            raise TypeError(f"constraints must be invaug.Constraint, got {type(constraint).__name__}")
-    for name, value in (("n_steps", n_steps), ("n_views", n_views), ("scoring_batch", scoring_batch or 1)):
-        if not isinstance(value, int):
-            raise TypeError(f"{name} must be a whole number, got {value!r}")
-    if n_steps < 0:
-        raise ValueError(f"n_steps must not be negative, got {n_steps} (0 samples uniformly)")
-    if n_views < 1:
-        raise ValueError(f"n_views must be at least 1, got {n_views}")
-    if not 0 <= dual_lr < math.inf:
-        raise ValueError(f"dual_lr must not be negative or infinite, got {dual_lr} (0 keeps gamma fixed)")
-    if not 0 <= gamma_init < math.inf:
-        raise ValueError(f"gamma_init must not be negative or infinite, got {gamma_init}")
-    if not 0 < price < math.inf:
-        raise ValueError(f"price must be above 0 and not infinite, got {price}")
-    if scoring not in ("frozen", "train"):
-        raise ValueError(f'scoring must be "frozen" or "train", got {scoring!r}')
-    if scoring_batch is not None and scoring_batch < 1:
-        raise ValueError(f"scoring_batch must be at least 1, or None for all at once, got {scoring_batch}")

@@ -83,6 +83,7 @@ class Config(BaseModel):
     scoring_batch: int = Field(256, ge=1, description="most proposals scored at once")
     mixture: bool = Field(False, description="one view an image, clean or transformed: the cost of plain training")
     watched: float = Field(0.25, gt=0, le=1, description="least share of a batch --mixture measures a constraint on")
+    remember: int = Field(0, ge=0, description="visits an image's chain may stay where the last one left it; 0 none")
     normalized: bool = Field(False, description="divide by 1 + gamma: gamma does not change the size of a step")
     joint: bool = Field(True, description="clean and kept views in one forward pass")
     policy: Path | None = Field(None, description="policy file of --method deepaa")
@@ -186,6 +187,10 @@ def _check_together(config: Config) -> None:
             raise UserError(f"families.{name}.epsilon must be a number, at least 0, got {level}")
     if config.mixture and (config.n_views > 1 or config.share < 1 or config.method == "sampled"):
         raise UserError("mixture has one view an image: leave out n_views, share and method sampled")
+    if config.remember and (config.n_views > 1 or config.share < 1 or config.n_steps == 0 or config.devices > 1):
+        raise UserError(
+            "remember needs chains of one view on one device: n_steps 1 or more, no n_views, share, devices"
+        )
     if config.method == "penalty" and not config.gamma_init:
         raise UserError("method penalty needs the weight of the transformed loss: --gamma-init, for example 1")
     if config.method == "deepaa" and config.policy is None:

@@ -169,7 +169,7 @@ def take_step(config: Config, training: Training, group: list[Batch], lr: float)
     for i, batch in enumerate(group):
         # every random number of this batch comes from these four, so a resumed run repeats it
         torch.manual_seed(mixed(config.seed, training.epoch, training.batch + i, fabric.global_rank))
-        step: Step = training.problem(training.model, batch.images, batch.targets)
+        step: Step = training.problem(training.model, batch.images, batch.targets, indices=batch.indices)
         blamed = ranks.largest(fabric, 0 if torch.isfinite(step.lagrangian) else 1 + fabric.global_rank)[0]
         if blamed:
             training.undo(before)

@@ -162,6 +162,8 @@ def problem(config: Config, dataset: Dataset, finish: Finish) -> InvarianceConst
     kind: type[InvarianceConstrained] = InvarianceConstrained
     if config.mixture and constraints:
         kind, settings = InvarianceMixture, settings | {"watched": config.watched}
+    if config.remember and constraints and settings["n_steps"]:
+        settings |= {"remember": len(dataset.train), "age": config.remember}
     settings["normalized"] = config.normalized and settings.get("clean", True)
     return kind(
         *constraints, scoring=config.scoring, scoring_batch=config.scoring_batch,

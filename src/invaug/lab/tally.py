@@ -23,6 +23,7 @@ class Tally:
         self.loss = self.correct = problem.gamma.new_zeros(())
         self.slack, self.level = torch.zeros_like(problem.gamma), torch.zeros_like(problem.gamma)
         self.acceptance = torch.zeros(len(problem.constraints))
+        self.staleness, self.n_stale = torch.zeros(2, len(problem.constraints))
         self.counts = [torch.zeros(shape_of(c.transforms), dtype=torch.long) for c in problem.constraints]
 
     def add(self, step: Step, batch: Batch) -> None:
@@ -33,6 +34,8 @@ class Tally:
         self.loss = self.loss + step.loss * n
         self.slack, self.level = self.slack + step.slack * n, self.level + step.epsilon * n
         self.acceptance = self.acceptance + step.acceptance
+        stale = step.staleness.cpu()
+        self.staleness, self.n_stale = self.staleness + stale.nan_to_num(), self.n_stale + ~stale.isnan()
         self.correct = self.correct + (step.outputs.argmax(1) == batch.targets).sum()
         for counts, draw, constraint in zip(self.counts, step.kept, self.problem.constraints, strict=True):
             if draw is not None:
@@ -41,18 +44,19 @@ class Tally:
     def vector(self) -> torch.Tensor:
         """Return all sums as one vector of doubles on the CPU, which holds every one of them exactly."""
         sizes = torch.tensor([self.n_images, self.n_batches])
-        parts = [sizes, self.loss, self.correct, self.slack, self.level, self.acceptance, *self.counts]
+        parts = [sizes, self.loss, self.correct, self.slack, self.level, self.acceptance, self.staleness,
+                 self.n_stale, *self.counts]  # fmt: skip
         return torch.cat([part.detach().cpu().double().reshape(-1) for part in parts])
 
     def restore(self, vector: torch.Tensor) -> None:
         """Take the sums from a vector: of this tally after a resume, or the sum over ranks."""
         k, shapes = len(self.counts), [counts.shape for counts in self.counts]
-        parts = vector.split([2, 1, 1, k, k, k, *(shape.numel() for shape in shapes)])
+        parts = vector.split([2, 1, 1, k, k, k, k, k, *(shape.numel() for shape in shapes)])
         self.n_images, self.n_batches = (int(size) for size in parts[0])
         self.loss, self.correct = (part.view(()).to(self.loss) for part in parts[1:3])
         self.slack, self.level = parts[3].to(self.slack), parts[4].to(self.level)
-        self.acceptance = parts[5].to(self.acceptance)
-        self.counts = [part.long().view(shape) for part, shape in zip(parts[6:], shapes, strict=True)]
+        self.acceptance, self.staleness, self.n_stale = (part.to(self.acceptance) for part in parts[5:8])
+        self.counts = [part.long().view(shape) for part, shape in zip(parts[8:], shapes, strict=True)]
 
     def row(self) -> dict[str, Any]:
         """Return the epoch in plain names and units."""
@@ -65,6 +69,7 @@ class Tally:
             "epsilon": [finite(each) for each in level.tolist()],
             "gamma": self.problem.gamma.tolist(),
             "acceptance": [finite(share) for share in (self.acceptance / max(self.n_batches, 1)).tolist()],
+            **({"staleness": (self.staleness / self.n_stale.clamp(min=1)).tolist()} if self.problem.memories else {}),
             "entropy": [entropy(counts) for counts in self.counts],
             "kept": [
                 dict(zip(c.transforms.names, counts.tolist(), strict=True))

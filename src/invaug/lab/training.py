@@ -97,7 +97,7 @@ class Training:
         self.tally = Tally(self.problem)
 
     def _changing(self) -> list[Tensor]:
-        return [*self.model.buffers(), self.problem.n_batches]
+        return [*self.model.buffers(), self.problem.n_batches, *self.problem.memories.buffers()]
 
 
 OPTIMIZERS: dict[str, Callable[[Any, Config], torch.optim.Optimizer]] = {
