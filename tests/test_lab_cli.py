@@ -90,7 +90,7 @@ def test_letters_that_the_output_lacks_are_written_as_numbers(tmp_path: Path) ->
 def test_a_run_has_a_name(tmp_path: Path) -> None:
     done = invaug("train", "--out", "", folder=tmp_path)
     assert (done.returncode, done.stderr.count("\n")) == (2, 1)
-    assert "Invalid value for '--out': the name is empty" in done.stderr
+    assert "Invalid value for '--out': the name is empty, got ''" in done.stderr
 
 
 def hostile_npz(folder: Path, **changes: np.ndarray) -> str:

@@ -33,11 +33,13 @@ from invaug.lab.reproduce.outcome import DONE, FAILED, Outcome, Row
 from lab_runs import write_digits
 from tiny_experiment import EPOCHS, tiny
 
-NAMES = (
+PAPER = (
     "pilot", "table-1", "table-2", "figure-epsilon", "figure-uniform", "figure-steps", "figure-steps-dual",
     "table-synthetic", "figure-dual", "figure-epochs", "figure-frequency", "figure-levels", "table-runtime",
     "table-views", "table-bias", "table-epsilon-rule",
 )  # fmt: skip
+PAST = ("compare-pilot", "compare-epsilon")
+NAMES = (*PAPER, *PAST)
 EVERY = [(name, scale) for name in NAMES for scale in SCALES]
 
 
@@ -588,14 +590,30 @@ def test_the_list_names_everything_and_a_dry_run_trains_nothing(tmp_path, monkey
 
 def test_the_page_says_what_is_still_to_be_run(tmp_path):
     text = page.page(tmp_path)
-    assert all(f"\n## {name}: " in text for name in NAMES)
+    assert all((f"\n## {name}: " in text) == (name in PAPER) for name in NAMES)
+    past = page.page(tmp_path, "compare")
+    assert all((f"\n## {name}: " in past) == (name in PAST) for name in NAMES)
+    assert "Small scale: to be run: `invaug reproduce compare-pilot --scale small`." in past
     assert "Small scale: to be run: `invaug reproduce figure-dual --scale small`." in text
     assert "cannot run yet: at full scale the levels are the published ones" in text
 
 
-def test_the_page_in_docs_is_the_one_the_results_make():
+@pytest.mark.parametrize("name", page.HEADS)
+def test_the_page_in_docs_is_the_one_the_results_make(name):
     root = Path(__file__).parent.parent
-    assert (root / "docs" / "reproduce.md").read_text(encoding="utf-8") == page.page(root / "results"), page.COMMAND
+    text = (root / "docs" / f"{name}.md").read_text(encoding="utf-8")
+    assert text == page.page(root / "results", name), page.COMMAND
+
+
+def test_our_own_settings_are_chosen_on_held_out_images_of_two_datasets_alone():
+    cells = plan_of("compare-pilot", "small").cells
+    assert {cell.settings["data"] for cell in cells} == {"cifar10", "fashion-mnist"}
+    for cell in (*cells, *plan_of("compare-epsilon", "small").cells):
+        config = configs.build(cell.settings)
+        assert config.val_fraction == 0.8
+        classes = 100 if config.data == "cifar100" else 10
+        assert round(config.per_class * 0.2) * classes == (1000 if classes == 100 else 500)
+        assert config.epochs * round(config.per_class * 0.2) * classes == 100_000  # as many images are seen on each
 
 
 @pytest.mark.parametrize(

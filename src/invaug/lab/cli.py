@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import re
 import sys
+from collections.abc import Sequence
+from itertools import pairwise
 
 from invaug.lab import commands
 from invaug.lab.commands_train import app
@@ -49,8 +52,19 @@ def _stop_for(error: Exception) -> None:
     if kind == "Abort":
         raise SystemExit(130) from None
     if hasattr(error, "format_message"):  # a wrong flag, a missing argument
-        _stop(f"{error.format_message()} (invaug --help)", 2)
+        message = error.format_message()
+        _stop(f"{message}{_value_of(message, sys.argv)} (invaug --help)", 2)
     raise error
+
+
+def _value_of(message: str, words: Sequence[str]) -> str:
+    """Return what was given for the flag a complaint of the parser names, which does not say it."""
+    flag = re.search(r"Invalid value for '(--[\w-]+)'", message)
+    if not flag:
+        return ""
+    given = [word.partition("=")[2] for word in words if word.startswith(f"{flag[1]}=")]
+    given += [after for word, after in pairwise(words) if word == flag[1]]
+    return f", got {given[-1]!r}" if given else ""
 
 
 def _stop(message: str, code: int, shared: bool = False) -> None:

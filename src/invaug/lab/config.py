@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import tomllib
 from collections.abc import Mapping
 from pathlib import Path
@@ -74,7 +75,7 @@ class Config(BaseModel):
     epsilon: Annotated[float | Literal["auto"] | None, BeforeValidator(_level)] = Field(
         "auto", description="loss allowed on transformed images, or auto: chosen while training, at the price"
     )
-    price: float = Field(1.0, gt=0, description="what --epsilon auto pays for transformed loss, in clean loss")
+    price: float = Field(1.0, gt=0, lt=math.inf, description="what --epsilon auto pays for transformed loss")
     n_steps: int = Field(1, ge=0, description="accept/reject transitions; 0 draws uniformly")
     n_views: int = Field(1, ge=1, description="transformed views kept per image")
     dual_lr: float = Field(5e-3, ge=0, description="step size of gamma")
@@ -187,7 +188,8 @@ def _check_together(config: Config) -> None:
             raise UserError(f"families.{name}.epsilon must be a number, at least 0, got {level}")
     if config.mixture and (config.n_views > 1 or config.share < 1 or config.method == "sampled"):
         raise UserError("mixture has one view an image: leave out n_views, share and method sampled")
-    if config.remember and (config.n_views > 1 or config.share < 1 or config.n_steps == 0 or config.devices > 1):
+    chains = config.n_steps > 0 and config.method != "uniform"
+    if config.remember and (config.n_views > 1 or config.share < 1 or not chains or config.devices > 1):
         raise UserError(
             "remember needs chains of one view on one device: n_steps 1 or more, no n_views, share, devices"
         )

@@ -48,12 +48,14 @@ other claims when they hold for the means and for at least half of the seeds by 
    to 3 for time, after two of its runs at 5; the rule of table-epsilon-rule at this scale was fixed after the gammas of
    table-synthetic, before its own runs.
 """
-COMPARE_HEAD = f"""# Past the paper: the methods compared
+COMPARE_HEAD = f"""# Past the paper: what cheaper ways are worth
+
+The comparison of all methods on test images has not been run yet: these are its preparations, on held-out images.
 
 Generated from `results/` by `{COMMAND.replace("reproduce.md", "compare.md")} --page compare`; do not edit.
 
 ```console
-$ make compare                                 # all of it; goes on where it was stopped
+$ invaug reproduce compare-pilot --jobs 2      # goes on where it was stopped
 $ invaug reproduce compare-pilot --dry-run     # every config and the estimate; trains nothing
 ```
 
@@ -119,8 +121,6 @@ def _behind(verdict: Verdict) -> str:
 
 def _scale(experiment: Experiment, scale: Scale, results: Path) -> Iterator[str]:
     plan, command = experiment.plans[scale], f"`invaug reproduce {experiment.name} --scale {scale}`"
-    if experiment.page != "reproduce":  # it has one scale
-        command = f"`invaug reproduce {experiment.name}`"
     rows = outcome.read(outcome.path_of(results, experiment.name, scale))
     if not rows:
         why = f"cannot run yet: {escaped(plan.lacks)}" if plan.lacks else f"to be run: {command}"

@@ -67,7 +67,8 @@ def _table(*entries: Experiment) -> dict[str, Experiment]:
 
 def _beyond(name: str, title: str, plan: Plan, numbers: tuple[str, ...], claims: tuple[Claim, ...] = ()) -> Experiment:
     """Return an experiment of ours: it has one scale."""
-    return Experiment(name, title, title, numbers, {"full": plan, "small": plan}, claims, page="compare")
+    full_plan = Plan((), 0, lacks="it has one scale, the small one")
+    return Experiment(name, title, title, numbers, {"full": full_plan, "small": plan}, claims, page="compare")
 
 
 @cache
