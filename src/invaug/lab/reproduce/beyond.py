@@ -33,6 +33,8 @@ PILOT: dict[str, Settings] = {
     "price-3": {**MIXTURE, "price": 3.0},
     "price-3-slow": {**MIXTURE, "price": 3.0, "dual_lr": 5e-4},
     "price-3-chain": {**MIXTURE, "method": "constrained", "n_steps": 1, "price": 3.0},
+    "price-3-remembered": {**MIXTURE, "method": "constrained", "n_steps": 1, "price": 3.0, "remember": 4},
+    "price-10": {**MIXTURE, "price": 10.0},
 }
 NO_TEST = "measured on training images held out; no test image is read"
 
