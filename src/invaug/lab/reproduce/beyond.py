@@ -59,7 +59,7 @@ def compare_pilot() -> Plan:
         for data in CHOSEN_ON
         for name, method in PILOT.items()
     ]
-    return Plan(tuple(cells), 3, (NO_TEST,))
+    return Plan(tuple(cells), 3, (NO_TEST, "what a step of each costs is in docs/benchmarks.md"))
 
 
 def compare_epsilon() -> Plan:

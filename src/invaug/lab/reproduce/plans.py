@@ -220,7 +220,7 @@ def experiments() -> dict[str, Experiment]:
         ),
         _beyond(
             "compare-pilot", "What our default was chosen by", beyond.compare_pilot(),
-            ("held_out_accuracy", "held_out_loss", "gamma", "seconds_per_epoch"),
+            ("held_out_accuracy", "held_out_loss", "gamma"),
         ),
         _beyond(
             "compare-epsilon", "The best level of the paper's method", beyond.compare_epsilon(),
