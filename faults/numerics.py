@@ -39,9 +39,11 @@ def poisoned(steps: Sequence[int], poison: Poison) -> Iterator[list[Tensor]]:
     """Poison the training pass after that many steps; yield the list its images are put in."""
     forward, seen = InvarianceConstrained.forward, []
 
-    def poisoned_forward(self: InvarianceConstrained, model: Any, images: Tensor, targets: Tensor) -> Any:
+    def poisoned_forward(
+        self: InvarianceConstrained, model: Any, images: Tensor, targets: Tensor, **options: Any
+    ) -> Any:
         if int(self.n_batches) not in steps:
-            return forward(self, model, images, targets)
+            return forward(self, model, images, targets, **options)
         seen.append(images)
         clean_loss = self.loss_fn
 
@@ -50,7 +52,7 @@ def poisoned(steps: Sequence[int], poison: Poison) -> Iterator[list[Tensor]]:
             return poison(losses, outputs, labels) if torch.is_grad_enabled() else losses
 
         with patch.object(self, "loss_fn", loss_fn):
-            return forward(self, model, images, targets)
+            return forward(self, model, images, targets, **options)
 
     with patch.object(InvarianceConstrained, "forward", poisoned_forward):
         yield seen

@@ -208,9 +208,11 @@ WRONG = [
     ("wrn-16-0", (3, 32, 32), r"^the width of wrn-16-0 must be at least 1, got 0$"),
     ("resnet-9", (3, 32, 32), r"^the depth of resnet-9 must be 6n \+ 2 .* got 9$"),
     ("cnn", (1, 27, 28), r"^model cnn needs images of at least 28 px, got 27 x 28: use cnn-small or mlp$"),
+    ("conv-24", (3, 32, 7), r"^model conv-24 needs images of at least 8 px, got 32 x 7: use mlp$"),
+    ("conv-0", (3, 32, 32), r"^the width of conv-0 must be at least 1, got 0$"),
     ("cnn-small", (1, 28, 7), r"^model cnn-small needs images of at least 8 px, got 28 x 7: use mlp$"),
     ("wrn40-2", (3, 32, 32), r"^unknown model wrn40-2, did you mean wrn-40-2"),
-    ("zzzzzzz", (3, 32, 32), r"^unknown model zzzzzzz, choose one of cnn, cnn-small, mlp, "),
+    ("zzzzzzz", (3, 32, 32), r"^unknown model zzzzzzz, choose one of cnn, cnn-small, conv-24, mlp, "),
     ("", (3, 32, 32), r"^unknown model , choose one of"),
     ("mlp", (28, 28), r"^image_shape must be \(channels, height, width\), got \(28, 28\)$"),
 ]

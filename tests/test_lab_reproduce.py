@@ -627,3 +627,15 @@ def test_tables_and_the_page_are_made_without_torch(tmp_path):
     code = "import sys; from invaug.lab.reproduce import page, outcome; page.page(__import__('pathlib').Path('.'))"
     words = [sys.executable, "-c", f"{code}; assert 'torch' not in sys.modules"]
     subprocess.run(words, cwd=tmp_path, check=True)  # noqa: S603
+
+
+@pytest.mark.parametrize(
+    ("settings", "expected"),
+    [
+        ({"method": "trivial"}, 3), ({"method": "uniform"}, 6), ({"n_steps": 1}, 8), ({"n_steps": 1, "n_views": 2}, 13),
+        ({"mixture": True, "method": "uniform"}, 3), ({"mixture": True, "n_steps": 1, "price": 3.0}, 4.5),
+        ({"mixture": True, "n_steps": 1, "price": 3.0, "remember": 4}, 3.75),
+    ],
+)  # fmt: skip
+def test_passes_are_counted_as_a_step_makes_them(settings, expected):
+    assert measures.passes(configs.build(settings)) == expected

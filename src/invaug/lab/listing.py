@@ -10,6 +10,7 @@ from invaug.lab.sources import SOURCES
 MODELS = {
     "cnn": "the tanh CNN of the synthetic experiments",
     "cnn-small": "two strided convolutions, for CPUs",
+    "conv-24": "three strided convolutions and a mean, for CPUs; any width",
     "mlp": "the tanh MLP of the synthetic experiments",
     "resnet-8": "CIFAR ResNet, and any depth 6n + 2",
     "resnet-18": "ImageNet's, with a small stem for images up to 64 px",

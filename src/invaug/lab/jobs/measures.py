@@ -50,7 +50,10 @@ def passes(config: Config) -> float:
     """Return the passes a training image costs: forward 1, backward 2, a scored proposal 1."""
     if config.method not in CONSTRAINS:
         return 3.0
-    scored = config.n_steps + 1 if config.n_steps and config.method != "uniform" else 0
+    scored = config.n_steps + (not config.remember) if config.n_steps and config.method != "uniform" else 0
+    if config.mixture:  # one view an image; the part that is transformed is scored
+        gamma = config.price if config.epsilon == "auto" else config.gamma_init or 1.0
+        return 3.0 + scored * max(gamma / (1 + gamma), config.watched)
     clean = 0 if config.method == "sampled" else 3
     return clean + config.share * max(len(config.families), 1) * config.n_views * (scored + 3)
 

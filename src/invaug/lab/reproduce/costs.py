@@ -20,7 +20,7 @@ MICROSECONDS: Mapping[Scale, Mapping[str, float]] = {
     # one RTX 3090: WRN-40-2 from the paper's 12.6 s an epoch, the others from their multiply-adds beside it
     "full": {"wrn-40-2": 84, "wrn-28-10": 670, "resnet-50": 830, "mlp": 5, "cnn": 5},
     # two cores, from the seconds of the runs in results/: two at a time, batches of 32 (CIFAR) and 250 (MNIST)
-    "small": {"wrn-10-1": 450, "resnet-8": 255, "mlp": 13.5, "cnn": 23},
+    "small": {"wrn-10-1": 450, "resnet-8": 255, "conv-24": 80, "mlp": 13.5, "cnn": 23},
 }
 """Of one image through one network, forward; backward counts as two."""
 UNKNOWN = 100.0
