@@ -23,6 +23,7 @@ from invaug.lab.record import read
 from invaug.lab.report.reading import read_runs
 from invaug.lab.report.words import verdict
 from invaug.lab.run import load, read_config
+from invaug.lab.train import _in_words
 from lab_runs import train, write_digits
 
 
@@ -95,7 +96,8 @@ def test_auto_says_on_which_epsilon_it_ended_and_why(data: Path, tmp_path: Path,
     folder, settings = tmp_path / "run", {"epochs": 10, "dual_lr": 0.05, "price": 0.5, "mixture": mixture}
     (summary,) = train(data, folder, **settings)
     last = read(folder)[-1]
-    assert summary["feasible"] is None
+    assert (summary["feasible"], summary["epsilon_chosen"]) == (None, True)
+    assert _in_words(summary)["constraint"] == f"epsilon {summary['epsilon']:.2f}, chosen"
     assert summary["gamma"][0] == pytest.approx(0.5, abs=0.1)
     assert summary["epsilon"] == last["epsilon"][0] == pytest.approx(last["constraint_loss"][0], rel=0.3)
     assert last["slack"][0] == pytest.approx(last["constraint_loss"][0] - last["epsilon"][0], abs=1e-5)

@@ -290,6 +290,7 @@ def summary(config: Config, dataset: datasets.Dataset, folder: Path, training: T
         "test_accuracy": last.get("test_accuracy"), "test_loss": last.get("test_loss"),
         "transformed_accuracy": changed["uniform"]["accuracy"], "transformed_loss": changed["uniform"]["loss"],
         "gamma": last["gamma"], "slack": last["slack"], "epsilon": methods.ended_on(config, rows),
+        "epsilon_chosen": methods.METHODS[config.method].constrains and config.epsilon == "auto",
         "constraint_loss": last["constraint_loss"],
         "feasible": feasible(last["slack"]) if config.epsilon and config.epsilon != "auto" else None,
         "seconds": sum(row["seconds"] for row in rows),
@@ -314,6 +315,8 @@ def _in_words(row: Mapping[str, Any]) -> dict[str, str]:
     # a family may have an epsilon of its own: what its loss is above
     ends = [(loss, loss - slack) for loss, slack in pairs if None not in (loss, slack, row["feasible"])]
     held = {True: "feasible", False: "violated", None: "-"}[row["feasible"]]
+    if row["epsilon_chosen"]:
+        held = f"epsilon {row['epsilon']:.2f}, chosen"
     numbers = " ".join(f"{loss:.2f} vs {level:.4g}" for loss, level in ends)
     if len(ends) > 2:
         above, levels = sum(loss > level for loss, level in ends), {f"{level:.4g}" for _, level in ends}

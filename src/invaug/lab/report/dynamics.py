@@ -116,7 +116,7 @@ def _gamma(cast: Cast) -> Figure | None:
 
 def _constraint_loss(cast: Cast) -> Figure | None:
     levels = sorted({round(level, 6) for run in cast.runs for level in _epsilons(run)})
-    rules = [Rule(level, f"ε = {level:g}") for level in (levels if len(levels) <= MOST_RULES else [])]
+    rules = [Rule(level, f"ε = {level:.4g}") for level in (levels if len(levels) <= MOST_RULES else [])]
     unruled = "" if rules or not levels else f" {len(levels)} levels of ε, too many to draw: see the slack."
     title = "Loss on transformed images"
     return _figure(cast, "constraint-loss", title, "loss", _of_constraints(cast, "constraint_loss"),
