@@ -219,7 +219,7 @@ def experiments() -> dict[str, Experiment]:
             ),
         ),
         _beyond(
-            "compare-pilot", "What our default was chosen by", beyond.compare_pilot(),
+            "compare-pilot", "What was tried for a cheaper default", beyond.compare_pilot(),
             ("held_out_accuracy", "held_out_loss", "gamma"),
         ),
         _beyond(
