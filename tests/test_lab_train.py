@@ -107,6 +107,20 @@ def test_auto_says_on_which_epsilon_it_ended_and_why(data: Path, tmp_path: Path,
     assert not any(any(row["out_of_reach"]) for row in read(folder))
 
 
+def test_families_that_all_have_a_level_leave_nothing_to_choose(data: Path, tmp_path: Path) -> None:
+    families = {"turn": {"Rotate": 30.0, "epsilon": 2.0}, "shift": {"TranslateX": 2.0, "epsilon": 9.0}}
+    (summary,) = train(data, tmp_path / "run", families=families, method="uniform", epochs=1)
+    assert (summary["epsilon_chosen"], summary["epsilon"]) == (False, None)
+    assert summary["feasible"] == all(slack <= 0 for slack in summary["slack"])
+    assert _in_words(summary)["constraint"].startswith(("feasible", "violated"))
+    assert "chosen while training" not in verdict(read_runs([tmp_path / "run"])[0])
+    families["shift"].pop("epsilon")
+    (summary,) = train(data, tmp_path / "one", families=families, method="uniform", epochs=1)
+    assert summary["epsilon_chosen"]
+    assert summary["epsilon"] == read(tmp_path / "one")[-1]["epsilon"][1]
+    assert summary["feasible"] == (summary["slack"][0] <= 0)
+
+
 def test_auto_that_has_not_reached_its_price_says_so(data: Path, tmp_path: Path) -> None:
     train(data, tmp_path / "run", epochs=6, dual_lr=1e-5, lr=1e-6)  # the loss cannot fall, and gamma hardly moves
     assert not any(any(row["out_of_reach"]) for row in read(tmp_path / "run"))

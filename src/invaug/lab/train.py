@@ -284,15 +284,17 @@ def summary(config: Config, dataset: datasets.Dataset, folder: Path, training: T
         workers=config.workers,
     )
     last, changed = rows[-1], averaged(each)
+    levels = methods.epsilons(config, len(dataset.classes))  # one that was chosen is neither kept nor violated
+    given = [slack for slack, level in zip(last["slack"], levels, strict=False) if level != "auto"]
     return {
         "run": str(folder), "method": config.method, "data": dataset.name, "model": config.model,
         "preset": config.preset, "epochs": len(rows),
         "test_accuracy": last.get("test_accuracy"), "test_loss": last.get("test_loss"),
         "transformed_accuracy": changed["uniform"]["accuracy"], "transformed_loss": changed["uniform"]["loss"],
         "gamma": last["gamma"], "slack": last["slack"], "epsilon": methods.ended_on(config, rows),
-        "epsilon_chosen": methods.METHODS[config.method].constrains and config.epsilon == "auto",
+        "epsilon_chosen": len(given) < len(last["slack"]),
         "constraint_loss": last["constraint_loss"],
-        "feasible": feasible(last["slack"]) if config.epsilon and config.epsilon != "auto" else None,
+        "feasible": feasible(given) if config.epsilon else None,
         "seconds": sum(row["seconds"] for row in rows),
         **({"families": dict(zip(names, each, strict=True))} if config.families else {}),
     }  # fmt: skip

@@ -122,6 +122,8 @@ def _settings(content: Mapping[str, Any]) -> dict[str, Any]:
     found = {key: value for key, value in content.items() if not isinstance(value, dict)}
     if families := _families(content):
         found["families"] = f"{len(families)}: {' + '.join(families)}"
+        if all(isinstance(family, dict) and "epsilon" in family for family in families.values()):
+            found["epsilon"] = "of each family"  # the common one is nobody's
         found["ranges"] = "; ".join(f"{name}: {_one_line(family)}" for name, family in families.items())
     return found
 
