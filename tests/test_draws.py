@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -18,13 +19,15 @@ SETS = {
     "rotations": sets.rotations(3.0),
     "translations": sets.translations(5.0),
     "scalings": sets.scalings(0.7),
+    "mild": sets.mild(),
+    "three in a row": replace(sets.wide(), depth=3),
 }
 
 
 def same(first: Draw, second: Draw) -> bool:
-    return all(
-        torch.equal(getattr(first, name), getattr(second, name)) for name in ("op", "level", "magnitude", "place")
-    )
+    names = ("op", "level", "magnitude", "place")
+    layers = list(zip(first.layers, second.layers, strict=True))
+    return all(torch.equal(getattr(a, name), getattr(b, name)) for a, b in layers for name in names)
 
 
 @pytest.mark.parametrize("name", SETS)
@@ -133,6 +136,16 @@ def test_draw_is_iterated_image_by_image(generator) -> None:
 def test_parts_of_a_draw_join_to_the_whole(generator, name: str) -> None:
     draw = SETS[name].draw(10, generator=generator)
     assert same(Draw.cat([draw[:3], draw[3:3], draw[3:]]), draw)
+
+
+def test_what_follows_must_have_as_many_rows(generator) -> None:
+    draw = sets.mild().draw(3, generator=generator)
+    with pytest.raises(ValueError, match=r"^then must have one row per image \(3\), got 2$"):
+        replace(draw, then=draw.layers[1][:2])
+
+
+def test_no_images_have_as_many_layers(generator) -> None:
+    assert len(sets.mild().draw(3, generator=generator)[:0].layers) == 2
 
 
 def test_draw_without_places_is_centred() -> None:

@@ -467,7 +467,7 @@ def runs(data: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A run on disk, and one of another seed."""
     folder = tmp_path_factory.mktemp("runs")
     for seed in (0, 1):
-        train(data, folder / f"seed-{seed}", model="cnn-small", n_levels=3, epochs=1, seed=seed)
+        train(data, folder / f"seed-{seed}", model="cnn-small", set="wide", n_levels=3, epochs=1, seed=seed)
     return folder
 
 

@@ -12,8 +12,9 @@ from safetensors.torch import load_file
 from torch.nn import functional as F
 from torch.optim.lr_scheduler import CosineAnnealingLR
 
-from invaug import Constraint, InvarianceConstrained, sets
-from invaug.lab import checkpoint, datasets, models, schedules
+from invaug import Constraint, InvarianceConstrained, InvarianceMixture, sets
+from invaug.lab import checkpoint, datasets, methods, models, schedules
+from invaug.lab import config as configs
 from invaug.lab.batches import batches, n_batches
 from invaug.lab.errors import UserError
 from invaug.lab.finish import Finish, Randomness
@@ -50,7 +51,7 @@ def lines(folder: Path) -> list[dict[str, object]]:
 
 def test_loop_takes_the_steps_of_algorithm_2_written_out_by_hand(data: Path, tmp_path: Path) -> None:
     """The same weights with and without Fabric, config, record and checkpoints."""
-    train(data, tmp_path / "run", epsilon=0.7, dual_lr=0.01, clip=0.0)
+    train(data, tmp_path / "run", preset="two-view", epsilon=0.7, dual_lr=0.01, clip=0.0)
     dataset = datasets.load(str(data))
     torch.manual_seed(0)
     model = models.build("cnn-small", 10, dataset.image_shape).to(memory_format=torch.channels_last)
@@ -124,7 +125,7 @@ def test_families_that_all_have_a_level_leave_nothing_to_choose(data: Path, tmp_
 def test_auto_that_has_not_reached_its_price_says_so(data: Path, tmp_path: Path) -> None:
     train(data, tmp_path / "run", epochs=6, dual_lr=1e-5, lr=1e-6)  # the loss cannot fall, and gamma hardly moves
     assert not any(any(row["out_of_reach"]) for row in read(tmp_path / "run"))
-    assert "not at its price 1 yet: train longer, or raise --dual-lr" in verdict(read_runs([tmp_path / "run"])[0])
+    assert "not at its price 3 yet: train longer, or raise --dual-lr" in verdict(read_runs([tmp_path / "run"])[0])
 
 
 def test_run_without_a_bound_is_valid_json(data: Path, tmp_path: Path) -> None:
@@ -140,8 +141,8 @@ def test_penalty_keeps_gamma_where_it_starts(data: Path, tmp_path: Path) -> None
 
 @pytest.mark.parametrize(
     "more",
-    [{"epsilon": 0.7}, {"mixture": True, "remember": 3, "gamma_init": 1.0, "normalized": True}],
-    ids=["fixed", "auto-remembered"],
+    [{"epsilon": 0.7, "preset": "two-view"}, {"remember": 3, "gamma_init": 1.0}],
+    ids=["two-view", "default"],
 )
 def test_resumed_run_ends_as_the_uninterrupted_one(data: Path, tmp_path: Path, more: dict[str, Any]) -> None:
     settings = {"ema": 0.9, "val_fraction": 0.2, "crop": 2, **more}
@@ -191,13 +192,52 @@ def test_every_run_ends_with_its_page(data: Path, tmp_path: Path) -> None:
 
 
 def test_record_says_what_was_kept(data: Path, tmp_path: Path) -> None:
-    train(data, tmp_path / "run", epochs=1)
+    train(data, tmp_path / "run", epochs=1, preset="two-view")
     (row,) = read(tmp_path / "run")
     kept = row["kept"][0]
     assert list(kept) == list(sets.wide().names)
     assert sum(map(sum, kept.values())) == 256
     assert 0 < row["entropy"][0] <= torch.log(torch.tensor(14.0))
     assert 0 <= row["acceptance"][0] <= 1
+
+
+def test_of_two_operations_in_a_row_both_are_counted(data: Path, tmp_path: Path) -> None:
+    train(data, tmp_path / "run", epochs=1, gamma_init=3.0, dual_lr=0.0)
+    (row,) = read(tmp_path / "run")
+    assert sum(map(sum, row["kept"][0].values())) == 2 * 256 * 3 / 4  # three of four images are transformed ones
+
+
+def test_by_default_a_run_has_the_proven_way(data: Path, tmp_path: Path) -> None:
+    train(data, tmp_path / "run", epochs=1)
+    config = read_config(tmp_path / "run")[0]
+    problem = methods.problem(config, datasets.load(str(data)), Finish((0.0,), (1.0,), Randomness(0, False, 0, False)))
+    (constraint,) = problem.constraints
+    assert type(problem) is InvarianceMixture
+    assert (problem.normalized, problem.price, problem.memories[0].age) == (True, 3.0, 4)
+    assert constraint.transforms == sets.mild()
+    assert constraint.auto
+
+
+@pytest.mark.parametrize(
+    ("given", "mixture", "remember"),
+    [
+        ({"n_views": 2}, False, 0), ({"share": 0.5}, False, 0), ({"method": "sampled"}, False, 0),
+        ({"method": "worst"}, False, 0), ({"method": "uniform"}, True, 0), ({"n_steps": 0}, True, 0),
+        ({"devices": 2}, True, 0), ({"preset": "two-view"}, False, 0), ({"preset": "paper"}, False, 0),
+        ({"preset": "two-view", "mixture": True}, True, 0), ({}, True, 4),
+    ],
+)  # fmt: skip
+def test_what_does_not_fit_the_default_falls_back(given: dict[str, Any], mixture: bool, remember: int) -> None:
+    config = configs.build(given)
+    assert (config.mixture, config.remember) == (mixture, remember)
+
+
+def test_trivial_augment_is_its_wide_set_unless_another_is_named() -> None:
+    assert methods.trivial_set(configs.build({"method": "trivial"})) == sets.wide()
+    assert methods.trivial_set(configs.build({"method": "trivial", "set": "standard"})) == sets.standard()
+    assert methods.depth(configs.build({})) == 2
+    assert methods.depth(configs.build({"set": "wide"})) == 1
+    assert methods.depth(configs.build({"set": "wide", "depth": 3})) == 3
 
 
 def test_run_remembers_its_whole_config_and_data(data: Path, tmp_path: Path) -> None:

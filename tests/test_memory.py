@@ -121,6 +121,20 @@ def test_shifts_along_both_axes_are_remembered():
     assert problem.memories[0].recall(torch.arange(16))[0].magnitude.tolist() == step.kept[0].magnitude.tolist()
 
 
+def test_operations_in_a_row_are_remembered_together():
+    images, targets = torch.randint(256, (16, 3, 12, 12), dtype=torch.uint8), torch.zeros(16, dtype=torch.long)
+    problem = InvarianceConstrained(Constraint(sets.mild(), 0.5), loss_fn=mean_pixel, remember=16)
+    for _ in range(3):
+        step = problem(Looker(), images, targets, indices=torch.arange(16))
+    recalled, _ = problem.memories[0].recall(torch.arange(16))
+    assert sets.mild().describe(recalled) == sets.mild().describe(step.kept[0])
+    again = InvarianceConstrained(Constraint(sets.mild(), 0.5), loss_fn=mean_pixel, remember=16)
+    again.load_state_dict(problem.state_dict())
+    one, other = (each(Looker(), images, targets, indices=torch.arange(16)) for each in (problem, again))
+    assert sets.mild().describe(one.kept[0]) == sets.mild().describe(other.kept[0])
+    assert one.slack.tolist() == other.slack.tolist()
+
+
 @pytest.mark.parametrize("indices", [None, torch.arange(3)])
 def test_a_batch_without_its_indices_is_refused(indices):
     images, targets, _ = grey(4)

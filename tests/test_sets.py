@@ -153,6 +153,15 @@ def test_authors_proposals_are_13_operations_at_levels_1_to_29(kind: str) -> Non
     assert chisquare(cells).pvalue > 0.01
 
 
+def test_mild_set_has_three_fifths_of_the_standard_ranges() -> None:
+    mild, standard = sets.mild(), sets.standard()
+    assert (mild.names, mild.depth, standard.depth) == (standard.names, 2, 1)
+    for soft, op in zip(mild.ops, standard.ops, strict=True):
+        assert soft.start - soft.stop == pytest.approx(0.6 * (op.start - op.stop), abs=0.5), op.name  # whole ones round
+        assert (soft.signed, soft.whole, soft.function) == (op.signed, op.whole, op.function)
+    assert "Identity" not in sets.mild(30, identity=False, min_level=1).names
+
+
 def test_extra_operations_stay_out_of_the_named_sets() -> None:
     extra = {op.name for op in sets.EXTRA}
     assert extra == {"Invert", "FlipX", "FlipY", "Cutout", "Crop"}

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 import torch
 from hypothesis import given, settings
@@ -120,6 +122,7 @@ TWO = Op("Two", same_function, continuous=True, n_magnitudes=2)
         ({"ops": (A, A)}, ValueError, "ops must have different names, got A, A"),
         ({"ops": (A, TWO)}, ValueError, "ops of one set must take equally many magnitudes, got A, Two"),
         ({"n_levels": 1}, ValueError, "n_levels must be at least 2, got 1"),
+        ({"depth": 0}, ValueError, "depth must be at least 1, got 0"),
         ({"min_level": 31}, ValueError, "min_level must lie in 0 to 30, got 31"),
         ({"reference_size": -3}, ValueError, "reference_size must be a positive number of pixels, got -3"),
         ({"weights": (1.0,)}, ValueError, r"weights must have one number per operation \(2\), got 1"),
@@ -188,6 +191,43 @@ def test_mixed_batch_equals_pillow_image_by_image(path: str, photographs: Tensor
     draw = EVERY.draw(64, generator=seeded())
     names = [EVERY.names[i] for i in draw.op]
     assert torch.equal(EVERY.apply(photographs, draw), by_pillow(names, photographs, draw.magnitude, draw.place))
+
+
+def test_operations_in_a_row_equal_pillow_one_after_the_other(path: str, photographs: Tensor) -> None:
+    pairs = replace(EVERY, depth=3)
+    draw = pairs.draw(64, generator=seeded())
+    expected = photographs
+    for layer in draw.layers:
+        expected = by_pillow([EVERY.names[i] for i in layer.op], expected, layer.magnitude, layer.place)
+    assert torch.equal(pairs.apply(photographs, draw), expected)
+
+
+def test_operations_in_a_row_are_drawn_independently() -> None:
+    draw = sets.mild().draw(N, generator=seeded())
+    first, second = draw.layers
+    assert p_of_uniform(first.op * 14 + second.op, 14 * 14) > 0.01
+    assert p_of_uniform(second.level, 31) > 0.01
+    assert first.then is None
+    assert second.then is None
+
+
+def test_what_comes_first_does_not_depend_on_what_follows() -> None:
+    one, two = (replace(EVERY, depth=depth).draw(50, generator=seeded()) for depth in (1, 2))
+    assert one.op.tolist() == two.op.tolist()
+    assert one.magnitude.tolist() == two.magnitude.tolist()
+
+
+def test_operations_in_a_row_are_described_in_order() -> None:
+    pairs = sets.mild().only("Rotate", "Equalize")
+    rotate, equalize = (torch.tensor([pairs.names.index(name)]) for name in ("Rotate", "Equalize"))
+    level, magnitude = torch.tensor([0]), torch.tensor([-9.0], dtype=torch.float64)
+    draw = Draw(rotate, level, magnitude, then=Draw(equalize, level, magnitude))
+    assert pairs.describe(draw) == ["Rotate -9, Equalize"]
+
+
+def test_a_set_of_pairs_is_not_listed() -> None:
+    with pytest.raises(ValueError, match=r"^a set of depth 2 is not listed"):
+        sets.mild().every()
 
 
 def test_batch_gives_what_its_images_give_one_by_one(path: str, photographs: Tensor) -> None:

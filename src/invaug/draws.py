@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, fields
+from collections.abc import Callable
+from dataclasses import dataclass, field, fields, replace
 from os import PathLike
 from typing import Any
 from zipfile import BadZipFile
@@ -10,6 +11,8 @@ from zipfile import BadZipFile
 import numpy as np
 import torch
 from torch import Tensor
+
+THEN = "then."  # before the names of what follows, in a file
 
 
 @dataclass(frozen=True)
@@ -24,6 +27,8 @@ class Draw:
     """Signed, float64, shape (batch,); (batch, 2) for shifts along both axes."""
     place: Tensor = None  # type: ignore[assignment]  # filled in below, so that every draw has one
     """Where a crop or cutout falls, in [0, 1), float64, shape (batch, 2); the centre if left out."""
+    then: Draw | None = field(default=None, kw_only=True)
+    """What follows on the same images, of a set whose depth is above 1."""
 
     def __post_init__(self) -> None:
         if self.place is None:
@@ -39,6 +44,8 @@ class Draw:
             raise ValueError(f"magnitude must be floats of shape ({len(self)},), got {_form(self.magnitude)}")
         if self.place.shape != (len(self), 2):
             raise ValueError(f"place must have shape ({len(self)}, 2), got {_form(self.place)}")
+        if self.then is not None and len(self.then) != len(self):
+            raise ValueError(f"then must have one row per image ({len(self)}), got {len(self.then)}")
 
     def __len__(self) -> int:
         return len(self.op)
@@ -47,35 +54,53 @@ class Draw:
         """Return the draw of some images: a slice, a mask or indices; an integer gives a draw of one image."""
         if isinstance(rows, int):
             rows = [rows]
-        return Draw(**{name: value[rows] for name, value in self._tensors().items()})
+        return self._each(lambda value: value[rows])
 
     def to(self, device: torch.device | str) -> Draw:
         """Return the draw on a device."""
-        return Draw(**{name: value.to(device) for name, value in self._tensors().items()})
+        return self._each(lambda value: value.to(device))
 
     def save(self, path: str | PathLike[str]) -> None:
         """Write the draw to one .npz file."""
         with open(path, "wb") as file:  # noqa: PTH123 - numpy adds .npz to names, not to files
-            arrays: dict[str, Any] = {name: value.cpu().numpy() for name, value in self._tensors().items()}
+            arrays: dict[str, Any] = {
+                f"{THEN * depth}{name}": value.cpu().numpy()
+                for depth, layer in enumerate(self.layers)
+                for name, value in layer._tensors().items()
+            }
             np.savez(file, **arrays)
 
     @classmethod
     def load(cls, path: str | PathLike[str]) -> Draw:
         """Return the draw that `save` wrote."""
-        names = [field.name for field in fields(cls)]
+        names = [each.name for each in fields(cls) if each.name != "then"]
         try:
             with open(path, "rb") as file, np.load(file, allow_pickle=False) as arrays:  # noqa: PTH123
-                return cls(**{name: torch.from_numpy(arrays[name]) for name in names})
+                depth, then = max(name.count(THEN) for name in arrays), None
+                for prefix in (THEN * i for i in range(depth, -1, -1)):
+                    then = cls(**{name: torch.from_numpy(arrays[f"{prefix}{name}"]) for name in names}, then=then)
+                return then  # type: ignore[return-value]
         except (ValueError, TypeError, KeyError, AttributeError, EOFError, BadZipFile) as error:
             raise ValueError(f"{path} is not a saved draw, which holds {', '.join(names)}: {error}") from None
 
     @classmethod
     def cat(cls, draws: list[Draw]) -> Draw:
         """Return several draws as one, in order."""
-        return cls(**{f.name: torch.cat([getattr(draw, f.name) for draw in draws]) for f in fields(cls)})
+        joined = {name: torch.cat([getattr(draw, name) for draw in draws]) for name in draws[0]._tensors()}
+        rest = [draw.then for draw in draws if draw.then is not None]
+        return cls(**joined, then=cls.cat(rest) if rest else None)
+
+    @property
+    def layers(self) -> list[Draw]:
+        """This draw and those that follow on the same images, in order, each without the next."""
+        return [replace(self, then=None), *(self.then.layers if self.then is not None else [])]
+
+    def _each(self, change: Callable[[Tensor], Tensor]) -> Draw:
+        tensors = {name: change(value) for name, value in self._tensors().items()}
+        return Draw(**tensors, then=self.then._each(change) if self.then is not None else None)
 
     def _tensors(self) -> dict[str, Tensor]:
-        return {field.name: getattr(self, field.name) for field in fields(self)}
+        return {each.name: getattr(self, each.name) for each in fields(self) if each.name != "then"}
 
 
 def _form(numbers: Tensor) -> str:

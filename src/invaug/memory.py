@@ -13,10 +13,13 @@ from invaug.draws import Draw
 class ChainMemory(nn.Module):
     """Where each image's chain stands: 26 bytes an image, 34 for shifts along both axes, saved with the problem.
 
+    Every further operation of a set whose depth is above 1 adds 20 bytes.
+
     Args:
         n_images: How many training images there are.
         n_axes: Numbers in a magnitude of the set: 2 for shifts along both axes.
         age: Visits a chain may stay where it is; then it starts anew, so that no image keeps one view for ever.
+        depth: Operations of a transformation.
     """
 
     op: Tensor
@@ -26,16 +29,16 @@ class ChainMemory(nn.Module):
     loss: Tensor
     stayed: Tensor
 
-    def __init__(self, n_images: int, n_axes: int = 1, age: int = 4) -> None:
+    def __init__(self, n_images: int, n_axes: int = 1, age: int = 4, depth: int = 1) -> None:
         super().__init__()
         if n_images < 1 or age < 1:
             raise ValueError(f"a memory needs images and an age of at least 1, got {n_images} images and age {age}")
         self.age = age
-        shape = (n_images,) if n_axes == 1 else (n_images, n_axes)
-        self.register_buffer("op", torch.zeros(n_images, dtype=torch.int16))
-        self.register_buffer("level", torch.zeros(n_images, dtype=torch.int16))
+        shape = (depth, n_images) if n_axes == 1 else (depth, n_images, n_axes)
+        self.register_buffer("op", torch.zeros(depth, n_images, dtype=torch.int16))
+        self.register_buffer("level", torch.zeros(depth, n_images, dtype=torch.int16))
         self.register_buffer("magnitude", torch.zeros(shape, dtype=torch.float64))
-        self.register_buffer("place", torch.full((n_images, 2), 0.5, dtype=torch.float32))
+        self.register_buffer("place", torch.full((depth, n_images, 2), 0.5, dtype=torch.float32))
         self.register_buffer("loss", torch.full((n_images,), math.nan))
         self.register_buffer("stayed", torch.zeros(n_images, dtype=torch.int16))
 
@@ -45,16 +48,23 @@ class ChainMemory(nn.Module):
         The loss is NaN where there is no chain yet, or it stayed too long: a sampler leaves NaN for anything.
         """
         rows = rows.to(self.op.device)
-        draw = Draw(self.op[rows].long(), self.level[rows].long(), self.magnitude[rows], self.place[rows].double())
         loss = torch.where(self.stayed[rows] < self.age, self.loss[rows], math.nan)
-        return draw.to("cpu"), loss
+        columns = (self.op[:, rows].long(), self.level[:, rows].long(), self.magnitude[:, rows], self.place[:, rows])
+        draw: Draw | None = None
+        for op, level, magnitude, place in reversed(list(zip(*(column.cpu() for column in columns), strict=True))):
+            draw = Draw(op, level, magnitude, place.double(), then=draw)
+        return draw, loss  # type: ignore[return-value]  # there is at least one layer
 
     @torch.no_grad()
     def keep(self, rows: Tensor, draw: Draw, loss: Tensor, stayed: Tensor) -> None:
         """Note where the chains of some images stand now, and which of them did not move."""
         device = self.op.device
         rows, draw, stayed = rows.to(device), draw.to(device), stayed.to(device)
-        self.op[rows], self.level[rows] = draw.op.to(self.op), draw.level.to(self.level)
-        self.magnitude[rows], self.place[rows] = draw.magnitude.to(self.magnitude), draw.place.to(self.place)
+        for i, layer in enumerate(draw.layers):
+            self.op[i, rows], self.level[i, rows] = layer.op.to(self.op), layer.level.to(self.level)
+            self.magnitude[i, rows], self.place[i, rows] = (
+                layer.magnitude.to(self.magnitude),
+                layer.place.to(self.place),
+            )
         self.loss[rows] = loss.detach().to(self.loss)
         self.stayed[rows] = torch.where(stayed, self.stayed[rows] + 1, 0).to(self.stayed)

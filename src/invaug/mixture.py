@@ -10,7 +10,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from invaug.constraint import Chosen, Constraint, Step, check_batch
+from invaug.constraint import Chosen, Constraint, Step
 from invaug.images import doubles
 from invaug.problem import InvarianceConstrained
 from invaug.samplers import chain_probabilities, metropolis_hastings
@@ -40,15 +40,10 @@ class InvarianceMixture(InvarianceConstrained):
             raise ValueError("a mixture has one view an image: leave out n_views, clean and share")
         self.watched = watched
 
-    def forward(
-        self, model: Model, images: Tensor, targets: Tensor, *, indices: Tensor | None = None,
-        generator: torch.Generator | None = None,
-    ) -> Step:  # fmt: skip
-        """Return the Lagrangian of one batch: share the images out, draw, score, sample λ_c, evaluate."""
-        check_batch(images, targets)
-        self._check_indices(indices, len(images))
-        generator = generator or self._generator()
-        self.n_batches += 1
+    def _step(
+        self, model: Model, images: Tensor, targets: Tensor, indices: Tensor | None, generator: torch.Generator
+    ) -> Step:
+        """Return what the batch says: share the images out, draw, score, sample λ_c, evaluate."""
         gammas = [float(g) if c.active else 0.0 for g, c in zip(self.gamma, self.constraints, strict=True)]
         first, *rest = (part.to(images.device) for part in shared_out(len(images), [1.0, *gammas], generator))
         chosen = [

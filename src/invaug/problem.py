@@ -106,7 +106,7 @@ class InvarianceConstrained(nn.Module):
             raise ValueError("remember needs chains of one view an image: n_steps >= 1, no n_views, no share")
         n_memories = len(constraints) if remember else 0
         self.memories = nn.ModuleList(
-            ChainMemory(remember, constraint.transforms.ops[0].n_magnitudes, age)
+            ChainMemory(remember, constraint.transforms.ops[0].n_magnitudes, age, constraint.transforms.depth)
             for constraint in constraints[:n_memories]
         )
         self._auto = [i for i, constraint in enumerate(constraints) if constraint.auto]
@@ -136,6 +136,12 @@ class InvarianceConstrained(nn.Module):
         self._check_indices(indices, len(images))
         generator = generator or self._generator()
         self.n_batches += 1
+        return self._step(model, images, targets, indices, generator)
+
+    def _step(
+        self, model: Model, images: Tensor, targets: Tensor, indices: Tensor | None, generator: torch.Generator
+    ) -> Step:
+        """Return what the batch says: here the clean view of every image, and those each constraint keeps."""
         views = [(self.finish(images), targets)] if self.clean else []
         n_clean = len(views)
         chosen = [

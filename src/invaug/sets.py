@@ -1,4 +1,4 @@
-"""The named sets: TrivialAugment's two, and the continuous families of the synthetic experiments."""
+"""The named sets: TrivialAugment's two, a mild one, and the continuous families of the synthetic experiments."""
 
 from __future__ import annotations
 
@@ -48,6 +48,20 @@ def wide(
     """
     table = _trivial_augment(135, 0.99, 32, 2, 0.01, 2.0)
     return TransformSet(table if identity else table[1:], n_levels, min_level, reference_size=relative_to)
+
+
+def mild(
+    n_levels: int = 31, *, identity: bool = True, min_level: int = 0, relative_to: int | None = None, depth: int = 2
+) -> TransformSet:
+    """Return the same 14 operations with three fifths of standard's ranges, two in a row: many, none of them strong.
+
+    Args:
+        identity: Whether Identity is one of them, and level 0 (`min_level=1`).
+        relative_to: If given, shifts are pixels of an image this large and grow with the image.
+        depth: How many of them follow one another.
+    """
+    table = _trivial_augment(18, 0.18, 6, 6, 0.46, 1.54, darkest=102)
+    return TransformSet(table if identity else table[1:], n_levels, min_level, reference_size=relative_to, depth=depth)
 
 
 def rotations(max_radians: float) -> TransformSet:
@@ -113,14 +127,14 @@ def _continuous(
 
 
 def _trivial_augment(
-    degrees: float, shear: float, pixels: float, min_bits: float, dullest: float, strongest: float
+    degrees: float, shear: float, pixels: float, min_bits: float, dullest: float, strongest: float, darkest: float = 0
 ) -> tuple[Op, ...]:
     return (
         Op("Identity", ops.identity),
         Op("AutoContrast", ops.auto_contrast),
         Op("Equalize", ops.equalize),
         Op("Rotate", ops.rotate, 0, degrees, signed=True, whole=True),
-        Op("Solarize", ops.solarize, 256, 0, whole=True),
+        Op("Solarize", ops.solarize, 256, darkest, whole=True),
         Op("Color", ops.color, dullest, strongest),
         Op("Posterize", ops.posterize, 8, min_bits, whole=True),
         Op("Contrast", ops.contrast, dullest, strongest),

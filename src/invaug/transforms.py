@@ -36,6 +36,8 @@ class TransformSet:
     """How often each operation is drawn, relative to the others; equally often by default."""
     reference_size: int | None = None
     """If given, magnitudes in pixels are for images this large and grow with the image."""
+    depth: int = 1
+    """How many operations, drawn independently, follow one another on each image."""
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "ops", tuple(self.ops))
@@ -53,6 +55,8 @@ class TransformSet:
             raise ValueError(f"min_level must lie in 0 to {self.n_levels - 1}, got {self.min_level}")
         if self.reference_size is not None and self.reference_size < 1:
             raise ValueError(f"reference_size must be a positive number of pixels, got {self.reference_size}")
+        if self.depth < 1:
+            raise ValueError(f"depth must be at least 1, got {self.depth}")
         self._check_weights()
 
     def _check_weights(self) -> None:
@@ -110,12 +114,15 @@ class TransformSet:
         magnitude = self._signed(op, self._magnitudes[op, level], uniforms[2] < 0.5)
         if self._any_continuous:
             magnitude, level = self._continuous(op, level, magnitude, uniforms[2:4])
-        return Draw(*map(torch.from_numpy, (op, level, magnitude, uniforms[4:].T.copy())))
+        then = self._rest.draw(n, generator=generator) if self.depth > 1 else None
+        return Draw(*map(torch.from_numpy, (op, level, magnitude, uniforms[4:].T.copy())), then=then)
 
     def every(self) -> Draw:
         """Return each distinct transformation of a finite set once: every operation, level and sign that differ."""
         if self._any_continuous:
             raise ValueError(f"a continuous set cannot be listed: {', '.join(self.names)}")
+        if self.depth > 1:
+            raise ValueError(f"a set of depth {self.depth} is not listed: list dataclasses.replace(set, depth=1)")
         levels = range(self.min_level, self.n_levels)
         op, level, minus = np.array(list(product(range(len(self.ops)), levels, (0, 1)))).T
         magnitude = self._signed(op, self._magnitudes[op, level], minus == 1)
@@ -139,6 +146,10 @@ class TransformSet:
         """Return new images, each under its own transformation, on the device and in the dtype they came in."""
         check_images(images)
         self._check_draw(draw, len(images))
+        changed = self._first(images, draw)
+        return changed if draw.then is None else self.apply(changed, draw.then)
+
+    def _first(self, images: Tensor, draw: Draw) -> Tensor:
         magnitudes = self._in_pixels(draw, images)
         if self._codes is not None:
             return on_bytes(images, lambda batch: self._transform_bytes(batch, draw, magnitudes))
@@ -226,12 +237,19 @@ class TransformSet:
         return changed
 
     def describe(self, draw: Draw) -> list[str]:
-        """Return each transformation in words: `Rotate -90`, `Equalize`."""
+        """Return each transformation in words: `Rotate -90`, `Equalize`, `Color 1.2, Equalize`."""
         self._check_draw(draw, len(draw))
-        return [
+        ops = (self.ops[i] for i in draw.op.tolist())
+        words = [
             " ".join([op.name, *_in_words(op, magnitude)])
-            for op, magnitude in zip((self.ops[i] for i in draw.op.tolist()), draw.magnitude.tolist(), strict=True)
+            for op, magnitude in zip(ops, draw.magnitude.tolist(), strict=True)
         ]
+        return words if draw.then is None else [", ".join(w) for w in zip(words, self.describe(draw.then), strict=True)]
+
+    @cached_property
+    def _rest(self) -> TransformSet:
+        """What follows the first operation."""
+        return replace(self, depth=self.depth - 1)
 
     @cached_property
     def _shares(self) -> Array:

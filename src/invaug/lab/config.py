@@ -26,6 +26,8 @@ Method = Literal[
     "deepaa",
 ]
 CONFIGS = Path(__file__).parent / "configs"
+ONE_VIEW = ("constrained", "uniform")
+"""Methods that have one view an image by default."""
 
 
 def _level(value: Any) -> Any:
@@ -57,10 +59,13 @@ class Config(BaseModel):
     model: str = Field("auto", description="wrn-40-2, resnet-8, cnn, a timm name, or your own module:factory")
 
     method: Method = Field("constrained", description="what decides the augmentation")
-    preset: Literal["default", "paper", "authors-code"] = Field("default", description="settings as published")
-    set: Literal["wide", "standard", "rotations", "translations", "scalings"] = Field(
-        "wide", description="the transformations that should not change the label"
+    preset: Literal["default", "two-view", "paper", "authors-code"] = Field(
+        "default", description="our proven way, the same with two views an image, or settings as published"
     )
+    set: Literal["auto", "mild", "standard", "wide", "rotations", "translations", "scalings"] = Field(
+        "auto", description="transformations that should not change the label; auto: mild, but wide for trivial"
+    )
+    depth: int | None = Field(None, ge=1, le=8, description="of them in a row for a view [2 of mild, else 1]")
     range: float | None = Field(None, gt=0, description="largest angle (radians), shift (pixels) or log scale")
     only: list[str] = Field([], description="keep only these operations of the set")
     without: list[str] = Field([], description="leave these operations out of the set")
@@ -75,17 +80,17 @@ class Config(BaseModel):
     epsilon: Annotated[float | Literal["auto"] | None, BeforeValidator(_level)] = Field(
         "auto", description="loss allowed on transformed images, or auto: chosen while training, at the price"
     )
-    price: float = Field(1.0, gt=0, lt=math.inf, description="what --epsilon auto pays for transformed loss")
+    price: float = Field(3.0, gt=0, lt=math.inf, description="what --epsilon auto pays for transformed loss")
     n_steps: int = Field(1, ge=0, description="accept/reject transitions; 0 draws uniformly")
     n_views: int = Field(1, ge=1, description="transformed views kept per image")
-    dual_lr: float = Field(5e-3, ge=0, description="step size of gamma")
+    dual_lr: float = Field(2e-2, ge=0, description="step size of gamma")
     gamma_init: float = Field(0.0, ge=0, description="where gamma starts; the fixed weight of --method penalty")
     scoring: Literal["frozen", "train"] = Field("frozen", description="how proposals are scored")
     scoring_batch: int = Field(256, ge=1, description="most proposals scored at once")
-    mixture: bool = Field(False, description="one view an image, clean or transformed: the cost of plain training")
+    mixture: bool = Field(True, description="one view an image, clean or transformed: the cost of plain training")
     watched: float = Field(0.25, gt=0, le=1, description="least share of a batch --mixture measures a constraint on")
-    remember: int = Field(0, ge=0, description="visits an image's chain may stay where the last one left it; 0 none")
-    normalized: bool = Field(False, description="divide by 1 + gamma: gamma does not change the size of a step")
+    remember: int = Field(4, ge=0, description="visits an image's chain may stay where the last one left it; 0 none")
+    normalized: bool = Field(True, description="divide by 1 + gamma: gamma does not change the size of a step")
     joint: bool = Field(True, description="clean and kept views in one forward pass")
     policy: Path | None = Field(None, description="policy file of --method deepaa")
     n_ops: int = Field(2, ge=1, description="operations per image of --method randaugment")
@@ -125,16 +130,19 @@ class Config(BaseModel):
     )
 
 
+TWO_VIEW: dict[str, Any] = {"mixture": False, "normalized": False, "remember": 0}
+"""The clean and the transformed view of every image, as in the paper."""
 PRESETS: dict[str, dict[str, Any]] = {
     "default": {},
+    "two-view": {**TWO_VIEW, "set": "wide", "price": 1.0, "dual_lr": 5e-3},
     "paper": {
-        "epsilon": None,
+        **TWO_VIEW, "set": "wide", "epsilon": None,
         "n_steps": 2, "dual_lr": 1e-3, "n_levels": 30, "scoring": "frozen", "joint": False, "optimizer": "sgd",
         "lr": 0.1, "weight_decay": 5e-4, "batch_size": 128, "epochs": 200, "crop": 4, "flip": "yes", "cutout": 16,
         "clip": 5.0,
     },
     "authors-code": {
-        "epsilon": None,
+        **TWO_VIEW, "set": "wide", "epsilon": None,
         "n_steps": 1, "dual_lr": 1e-4, "n_levels": 30, "scoring": "train", "scoring_batch": 1_000_000, "joint": False,
         "identity": False, "optimizer": "sgd", "lr": 0.1, "weight_decay": 5e-4, "batch_size": 128, "epochs": 200,
         "crop": 4, "flip": "yes", "cutout": 16, "clip": 5.0,
@@ -152,11 +160,22 @@ def build(given: Mapping[str, Any]) -> Config:
     if preset not in PRESETS:
         raise UserError(f"unknown preset {preset}, {nearest(str(preset), PRESETS)}")
     try:
-        config = Config(**{**PRESETS[preset], **_gamma_of_views(given), **given})
+        config = Config(**{**_fallback(given), **PRESETS[preset], **_gamma_of_views(given), **given})
     except ValidationError as error:
         raise UserError(_first_line(error)) from None
     _check_together(config)
     return config
+
+
+def _fallback(given: Mapping[str, Any]) -> dict[str, Any]:
+    """Return what gives way of the defaults where they do not fit: several views, a share, the paper's ablations,
+    uniform draws, several devices."""
+    method = given.get("method", "constrained")
+    several = given.get("n_views", 1) != 1 or given.get("share", 1) != 1
+    if several or method not in ONE_VIEW:
+        return TWO_VIEW
+    forgets = method == "uniform" or given.get("n_steps", 1) == 0 or given.get("devices", 1) != 1
+    return {"remember": 0} if forgets else {}
 
 
 def _gamma_of_views(given: Mapping[str, Any]) -> dict[str, Any]:

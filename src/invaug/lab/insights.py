@@ -142,7 +142,8 @@ def plan_for(asked: Asked, dataset: datasets.Dataset) -> Plan:
     batch = max(8, min(128, n_images // 16))
     n_steps = asked.epochs * max(n_images // batch, 1)
     settings = {
-        "data": asked.data, "method": "uniform", "model": asked.model, "epochs": asked.epochs, "batch_size": batch,
+        "preset": "two-view", "data": asked.data, "method": "uniform", "model": asked.model, "epochs": asked.epochs,
+        "batch_size": batch,
         "dual_lr": PRICE_SCALE / n_steps, "share": min(1.0, max(LOOKS / len(kept), 8 / batch)), "crop": 0, "cutout": 0,
         "flip": "no", "resized_crop": "no", "checkpoint_minutes": 1.0,
         "epsilon": usual_epsilon(len(dataset.classes)) if asked.epsilon is None else asked.epsilon,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Any, Literal
 
@@ -47,7 +47,7 @@ METHODS: dict[str, MethodSpec] = {
     "sampled": MethodSpec("λ_c's images alone", True, settings={"dual_lr": 0.0, "gamma_init": 1.0, "clean": False}),
     "none": MethodSpec("crop, flip, cutout only"),
     "trivial": MethodSpec(
-        "TrivialAugment: one operation per image", policy=lambda config, _: policies.trivial(transform_set(config))
+        "TrivialAugment: one operation per image", policy=lambda config, _: policies.trivial(trivial_set(config))
     ),
     "randaugment": MethodSpec(
         "RandAugment: n_ops operations of one magnitude",
@@ -70,13 +70,18 @@ CONTINUOUS: dict[str, tuple[Callable[[float], TransformSet], float]] = {
 def transform_sets(config: Config) -> tuple[tuple[str, TransformSet], ...]:
     """Return the set of each constraint, with its name."""
     if not config.families:
-        return ((config.set, transform_set(config)),)
+        return ((set_name(config), transform_set(config)),)
     return tuple((name, _family(config, name, _ranges(family))) for name, family in config.families.items())
 
 
 def set_name(config: Config) -> str:
     """Return what the transformations are called."""
-    return " + ".join(config.families) or f"{config.set}"
+    return " + ".join(config.families) or ("mild" if config.set == "auto" else config.set)
+
+
+def depth(config: Config) -> int:
+    """Return how many operations follow one another in a view of a constraint: a mild set needs several."""
+    return config.depth or (2 if set_name(config) == "mild" else 1)
 
 
 def _ranges(family: Mapping[str, sets.Range]) -> dict[str, sets.Range]:
@@ -92,20 +97,26 @@ def _family(config: Config, name: str, ranges: Mapping[str, sets.Range]) -> Tran
 
 
 def transform_set(config: Config) -> TransformSet:
-    """Return the set the config names, narrowed as it says; of families, all their operations."""
+    """Return the set the config names, narrowed as it says; of families, all their operations; each by itself."""
     if config.families:
         every = {op: limits for family in config.families.values() for op, limits in _ranges(family).items()}
         return _family(config, "all", every)
-    if config.set in CONTINUOUS:
-        make, default = CONTINUOUS[config.set]
+    name = set_name(config)
+    if name in CONTINUOUS:
+        make, default = CONTINUOUS[name]
         return make(config.range or default)
     options = {"identity": config.identity, "min_level": int(not config.identity), "relative_to": config.relative_to}
-    transforms: TransformSet = getattr(sets, config.set)(config.n_levels, **options)
+    transforms: TransformSet = replace(getattr(sets, name)(config.n_levels, **options), depth=1)
     try:
         transforms = transforms.only(*config.only) if config.only else transforms
         return transforms.without(*config.without) if config.without else transforms
     except ValueError as error:
         raise UserError(str(error)) from None
+
+
+def trivial_set(config: Config) -> TransformSet:
+    """Return what TrivialAugment draws from: its wide set, unless another is named."""
+    return transform_set(config.model_copy(update={"set": "wide"}) if config.set == "auto" else config)
 
 
 Level = float | Literal["auto"]
@@ -156,7 +167,10 @@ def problem(config: Config, dataset: Dataset, finish: Finish) -> InvarianceConst
     constraints = []
     if spec.constrains:
         pairs = zip(transform_sets(config), epsilons(config, len(dataset.classes)), strict=True)
-        constraints = [Constraint(s, level, spec.sampler, config.share) for (_, s), level in pairs]
+        in_a_row = depth(config)
+        constraints = [
+            Constraint(replace(s, depth=in_a_row), level, spec.sampler, config.share) for (_, s), level in pairs
+        ]
     names = ("n_steps", "n_views", "dual_lr", "gamma_init", "normalized", "price")
     settings = {name: getattr(config, name) for name in names} | spec.settings
     kind: type[InvarianceConstrained] = InvarianceConstrained

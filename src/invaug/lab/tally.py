@@ -89,7 +89,9 @@ def shape_of(transforms: TransformSet) -> tuple[int, int]:
 
 
 def histogram(transforms: TransformSet, draw: Draw) -> torch.Tensor:
-    """Return how often each operation was kept at each level."""
+    """Return how often each operation was kept at each level; of several in a row, each counts."""
+    if draw.then is not None:
+        return sum((histogram(transforms, layer) for layer in draw.layers), torch.zeros((), dtype=torch.long))
     n_ops, n_columns = shape_of(transforms)
     size = draw.magnitude.reshape(len(draw), -1)[:, 0]  # the first axis stands for both
     low, high = torch.tensor([(-op.stop if op.signed else op.start, op.stop) for op in transforms.ops])[draw.op].T

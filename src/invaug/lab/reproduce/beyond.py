@@ -13,14 +13,16 @@ from typing import Any
 
 from invaug.lab.reproduce.cells import Cell, Plan, Settings
 
-SETTINGS: Settings = {"model": "conv-24", "epochs": 200, "batch_size": 32, "lr": 0.1, "workers": 0}
-"""What every method has: a fast network, few images, epochs enough to learn them by heart without augmentation."""
+N_EPOCHS = 100
+SETTINGS: Settings = {"model": "conv-24", "epochs": N_EPOCHS, "batch_size": 32, "lr": 0.1, "workers": 0}
+"""What every method has: a fast network and few images."""
 PER_CLASS = {"cifar10": 50, "fashion-mnist": 50, "cifar100": 10, "svhn": 50}
-EPOCHS = {"cifar100": 100}
+EPOCHS = {"cifar100": 50}
 """Where there are twice the images: as many steps for every dataset."""
 CLASSES = {"cifar100": 100}
 CHOSEN_ON = ("cifar10", "fashion-mnist")
-HELD_OUT = 0.8  # of the images that are read for a choice; as many are left to train on as in the final runs
+HELD_OUT = {"cifar10": 0.9, "fashion-mnist": 0.9, "cifar100": 0.8, "svhn": 0.9}
+"""Of the images that are read for a choice; as many are left to train on as in the final runs."""
 LEVELS = (0.2, 0.4, 0.6, 0.8)
 """Of the grids of epsilon, in parts of the loss of a guess."""
 MIXTURE: Settings = {"method": "uniform", "mixture": True, "normalized": True, "epsilon": "auto", "dual_lr": 5e-3}
@@ -36,13 +38,45 @@ PILOT: dict[str, Settings] = {
     "price-3-remembered": {**MIXTURE, "method": "constrained", "n_steps": 1, "price": 3.0, "remember": 4},
     "price-10": {**MIXTURE, "price": 10.0},
 }
+TWO_VIEW: dict[str, Settings] = {
+    "uniform": {"method": "uniform", "dual_lr": 5e-3},
+    "paper": {"method": "constrained", "n_steps": 1, "dual_lr": 5e-3},
+}
+"""The constraint as the paper has it: the clean and the transformed view of every image, and a fixed level."""
+LOOKED = "test images, looked at once, when a run is done"
 NO_TEST = "measured on training images held out; no test image is read"
 
 
-def settings(data: str, *, held_out: bool = False, **changes: Any) -> Settings:
+PEERS: dict[str, Settings] = {
+    "none": PILOT["none"], "basic": PILOT["basic"], "trivial": PILOT["trivial"],
+    "randaugment": {"method": "randaugment"}, "autoaugment": {"method": "autoaugment"},
+}  # fmt: skip
+OURS: dict[str, Settings] = {
+    "invaug-uniform": {"preset": "default", "method": "uniform"},
+    "invaug": {"preset": "default"},
+}
+"""What `invaug train` does when nothing is said, and the same with uniform draws: no setting per dataset."""
+BEST: dict[str, dict[str, float]] = {
+    "cifar10": {"uniform": 0.2, "paper": 0.8}, "fashion-mnist": {"uniform": 0.2, "paper": 0.2},
+    "cifar100": {"uniform": 0.6, "paper": 0.6}, "svhn": {"uniform": 0.2, "paper": 0.6},
+}  # fmt: skip
+"""By compare-epsilon, in parts of the loss of a guess."""
+GRID = {f"{part:g}": part for part in LEVELS}
+COST = {
+    "none": 1.0, "basic": 1.0, "trivial": 1.0, "randaugment": 1.0, "autoaugment": 1.0, "uniform": 1.5, "paper": 2.0,
+    "invaug-uniform": 1.0, "invaug": 1.3,
+}  # fmt: skip
+"""Time of an epoch beside TrivialAugment's, as `compare` measured it."""
+BUDGETS = (25, 50, 100, 200)
+"""Of the front: epochs of TrivialAugment."""
+FRONT = ("trivial", "uniform", "paper", "invaug-uniform", "invaug")
+N_SEEDS = 5
+
+
+def settings(data: str, *, held_out: float = 0.0, **changes: Any) -> Settings:
     """Return what every method has on a dataset; where images are held out, as many are left to train on."""
     per_class = PER_CLASS[data]
-    part = {"per_class": round(per_class / (1 - HELD_OUT)), "val_fraction": HELD_OUT} if held_out else {}
+    part = {"per_class": round(per_class / (1 - held_out)), "val_fraction": held_out} if held_out else {}
     epochs = {"epochs": EPOCHS[data]} if data in EPOCHS else {}
     return {"data": data, "per_class": per_class, **SETTINGS, **epochs, **part, **changes}
 
@@ -55,7 +89,7 @@ def guess(data: str) -> float:
 def compare_pilot() -> Plan:
     """What was tried for our default, and what it must beat, on two datasets."""
     cells = [
-        Cell(f"{data}-{name}", settings(data, held_out=True, **method))
+        Cell(f"{data}-{name}", settings(data, held_out=0.8, epochs=200, **method))
         for data in CHOSEN_ON
         for name, method in PILOT.items()
     ]
@@ -63,11 +97,63 @@ def compare_pilot() -> Plan:
 
 
 def compare_epsilon() -> Plan:
-    """The paper's two-view constraint at four levels, on every dataset."""
+    """The paper's two-view constraint, with its sampler and with uniform draws, at four levels on every dataset."""
     cells = []
     for data in PER_CLASS:
-        for part in LEVELS:
-            level = round(part * guess(data), 2)
-            method: Settings = {"method": "constrained", "epsilon": level, "n_steps": 1, "dual_lr": 5e-3}
-            cells.append(Cell(f"{data}-{part:g}", settings(data, held_out=True, **method)))
+        for name, method in TWO_VIEW.items():
+            for part in LEVELS:
+                level = round(part * guess(data), 2)
+                cells.append(
+                    Cell(f"{data}-{name}-{part:g}", settings(data, held_out=HELD_OUT[data], **method, epsilon=level))
+                )
     return Plan(tuple(cells), 1, (NO_TEST, "levels in parts of the loss of a guess"))
+
+
+def compare_auto() -> Plan:
+    """The default with the level that is chosen while training, and with each of a grid of fixed ones."""
+    cells = []
+    for data in PER_CLASS:
+        levels: dict[str, Any] = {name: round(part * guess(data), 2) for name, part in GRID.items()}
+        for name, level in {**levels, "auto": "auto"}.items():
+            chosen = settings(data, held_out=HELD_OUT[data], preset="default", epsilon=level)
+            cells.append(Cell(f"{data}-{name}", chosen))
+    return Plan(tuple(cells), 3, (NO_TEST, "levels in parts of the loss of a guess"))
+
+
+def constraints(data: str) -> dict[str, Settings]:
+    """Return the paper's two ways, each at its best level for the dataset."""
+    return {name: {**method, "epsilon": round(BEST[data][name] * guess(data), 2)} for name, method in TWO_VIEW.items()}
+
+
+def everyone(data: str) -> dict[str, Settings]:
+    """Return every method of the comparison."""
+    return {**PEERS, **constraints(data), **OURS}
+
+
+def compare() -> Plan:
+    """Every method for as many epochs."""
+    cells = [
+        Cell(f"{data}-{name}", settings(data, **method))
+        for data in PER_CLASS
+        for name, method in everyone(data).items()
+    ]
+    return Plan(tuple(cells), N_SEEDS, (LOOKED,))
+
+
+def in_time(data: str, name: str, epochs: int) -> Settings:
+    """Return a method for as many epochs as it makes while TrivialAugment makes so many."""
+    return settings(data, **everyone(data)[name], epochs=max(round(epochs / COST[name]), 1))
+
+
+def compare_time() -> Plan:
+    """Every method for as long as TrivialAugment takes."""
+    cells = [
+        Cell(f"{data}-{name}", in_time(data, name, EPOCHS.get(data, N_EPOCHS))) for data in PER_CLASS for name in COST
+    ]
+    return Plan(tuple(cells), N_SEEDS, (LOOKED, "epochs by the times of `compare`, which has the rows of equal ones"))
+
+
+def compare_front() -> Plan:
+    """Accuracy against time, for several budgets."""
+    cells = [Cell(f"{budget}-{name}", in_time("cifar10", name, budget)) for budget in BUDGETS for name in FRONT]
+    return Plan(tuple(cells), N_SEEDS, (LOOKED, "CIFAR-10; budgets are epochs of TrivialAugment"))

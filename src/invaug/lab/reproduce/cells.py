@@ -10,6 +10,7 @@ from typing import Any, Literal, Protocol
 Scale = Literal["full", "small"]
 SCALES: tuple[Scale, ...] = ("full", "small")
 Settings = dict[str, Any]
+USUAL_PRESET = "two-view"
 
 
 class Found(Protocol):
@@ -25,12 +26,16 @@ class Cell:
 
     label: str
     settings: Settings
+    """Where they name no preset, the paper's two views an image are meant, not the default of `invaug train`."""
     beside: str = ""
     """The name of the paper's entry it stands beside."""
     unit_inputs: bool = False
     """Whether the network sees pixels in 0 to 1, not normalised."""
     lacks: str = ""
     """Why the laboratory cannot run it, if so."""
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "settings", {"preset": USUAL_PRESET, **self.settings})
 
 
 @dataclass(frozen=True)

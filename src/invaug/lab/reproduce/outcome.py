@@ -15,7 +15,7 @@ from invaug.lab.outlets import plain
 from invaug.lab.report.intervals import Estimate, estimate
 from invaug.lab.report.tables import Cell as Text
 from invaug.lab.report.tables import Table
-from invaug.lab.reproduce.cells import Claim, Experiment, Scale
+from invaug.lab.reproduce.cells import USUAL_PRESET, Claim, Experiment, Scale
 from invaug.lab.reproduce.paper import PUBLISHED, Number
 
 DONE, FAILED = "done", "failed"
@@ -45,7 +45,8 @@ MEASURES: Mapping[str, Measure] = {
     "geometric_first": Measure("geometric, first epoch (%)", 100, ".1f"),
     "geometric": Measure("geometric, last epoch (%)", 100, ".1f"),
     "extreme_first": Measure("extremes × uniform, first epoch"), "extreme": Measure("extremes × uniform, last epoch"),
-    "seconds_per_epoch": Measure("seconds an epoch"), "time_ratio": Measure("time × TrivialAugment"),
+    "seconds": Measure("seconds", form=".1f"), "seconds_per_epoch": Measure("seconds an epoch"),
+    "time_ratio": Measure("time × TrivialAugment"),
     "pass_ratio": Measure("passes × TrivialAugment"),
 }  # fmt: skip
 
@@ -69,8 +70,10 @@ class Row:
 
 
 def essentials(config: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the settings of a run without where its files lie."""
+    """Return the settings of a run without where its files lie, and without the preset most runs have."""
     plain = {key: value for key, value in config.items() if key not in ("data_dir", "workers", "seed")}
+    if plain.get("preset") == USUAL_PRESET:
+        del plain["preset"]
     return {key: Path(value).name if key in ("data", "policy") else value for key, value in plain.items()}
 
 

@@ -130,4 +130,8 @@ PUBLISHED: Mapping[str, Published] = {
     ),
     "compare-pilot": OURS,
     "compare-epsilon": OURS,
+    "compare-auto": OURS,
+    "compare": OURS,
+    "compare-time": OURS,
+    "compare-front": OURS,
 }  # fmt: skip

@@ -226,6 +226,21 @@ def experiments() -> dict[str, Experiment]:
             "compare-epsilon", "The best level of the paper's method", beyond.compare_epsilon(),
             ("held_out_accuracy", "gamma"),
         ),
+        _beyond(
+            "compare-auto", "The level chosen while training beside a grid", beyond.compare_auto(),
+            ("held_out_accuracy", "held_out_loss", "gamma"),
+        ),
+        _beyond(
+            "compare", "All methods, for as many epochs", beyond.compare(),
+            ("test_accuracy", "test_loss", "seconds_per_epoch", "gamma"),
+        ),
+        _beyond(
+            "compare-time", "All methods, for as long", beyond.compare_time(),
+            ("test_accuracy", "test_loss", "seconds"),
+        ),
+        _beyond(
+            "compare-front", "Accuracy by time", beyond.compare_front(), ("test_accuracy", "test_loss", "seconds"),
+        ),
     )  # fmt: skip
 
 

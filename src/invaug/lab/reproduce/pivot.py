@@ -1,0 +1,120 @@
+"""The comparison as one table: a row for each method, a column for each dataset, and what an epoch costs."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from statistics import fmean, stdev
+
+from invaug.lab.report.intervals import Estimate, estimate
+from invaug.lab.report.tables import Cell as Text
+from invaug.lab.report.tables import Table
+from invaug.lab.reproduce.beyond import GRID, PER_CLASS
+from invaug.lab.reproduce.outcome import DONE, Outcome
+
+NAMES = {
+    "none": "none", "basic": "flips, crop, cutout", "trivial": "TrivialAugment (wide)", "randaugment": "RandAugment",
+    "autoaugment": "AutoAugment's policy", "uniform": "uniform constraint, two views, best epsilon",
+    "paper": "the paper's, two views, best epsilon", "invaug-uniform": "invaug --method uniform",
+    "invaug": "invaug (default)",
+}  # fmt: skip
+DATA = {"cifar10": "CIFAR-10", "cifar100": "CIFAR-100", "svhn": "SVHN", "fashion-mnist": "Fashion-MNIST"}
+REFERENCE, OURS = "trivial", "invaug"
+PIVOTED = ("compare", "compare-time")
+Seeds = Mapping[int, float]
+
+
+def methods(found: Outcome) -> list[str]:
+    """Return the methods that have rows, in the order of the table."""
+    there = {row.cell for row in found.rows if row.status == DONE}
+    return [name for name in NAMES if any(f"{data}-{name}" in there for data in DATA)]
+
+
+def by_seed(found: Outcome, cell: str, number: str) -> Seeds:
+    """Return a number of a cell, seed by seed."""
+    return {row.seed: row.numbers[number] for row in found.rows if row.cell == cell and row.status == DONE}
+
+
+def mean_by_seed(found: Outcome, name: str, number: str) -> Seeds:
+    """Return the mean over all datasets, for the seeds that every dataset has."""
+    columns = [by_seed(found, f"{data}-{name}", number) for data in DATA]
+    shared = set.intersection(*(set(column) for column in columns))
+    return {seed: fmean(column[seed] for column in columns) for seed in sorted(shared)}
+
+
+def cost(found: Outcome, name: str) -> float | None:
+    """Return the time of an epoch beside TrivialAugment's: the mean over datasets of the ratio of means over seeds."""
+    pairs = [(found.mean(f"{data}-{each}", "seconds_per_epoch") for each in (name, REFERENCE)) for data in DATA]
+    ratios = [ours / theirs for ours, theirs in map(tuple, pairs) if ours and theirs]
+    return fmean(ratios) if len(ratios) == len(PER_CLASS) else None
+
+
+def table(found: Outcome, number: str = "test_accuracy") -> Table:
+    """Return accuracies in per cent with their intervals, the mean over datasets, and the time of an epoch."""
+    rows: list[tuple[Text, ...]] = []
+    for name in methods(found):
+        each = [_text([*by_seed(found, f"{data}-{name}", number).values()]) for data in DATA]
+        ratio = cost(found, name)
+        mean = _text([*mean_by_seed(found, name, number).values()])
+        rows.append((NAMES[name], *each, mean, None if ratio is None else f"{ratio:.2f}"))
+    return Table(found.experiment.title, ("method", *DATA.values(), "mean", "time × TrivialAugment"), tuple(rows))
+
+
+def differences(found: Outcome, ours: str = OURS, number: str = "test_accuracy") -> dict[str, Estimate]:
+    """Return by how much our mean over datasets is above each other method's, run by run of the same seed."""
+    mine = mean_by_seed(found, ours, number)
+    others = {name: mean_by_seed(found, name, number) for name in methods(found) if not name.startswith("invaug")}
+    return {
+        name: estimate([mine[seed] - theirs[seed] for seed in mine if seed in theirs])
+        for name, theirs in others.items()
+        if set(mine) & set(theirs)
+    }
+
+
+def words(found: Outcome) -> list[str]:
+    """Return how the default stands: on each dataset and in the mean."""
+    lines = []
+    for data, title in DATA.items():
+        means = {name: found.mean(f"{data}-{name}", "test_accuracy") for name in methods(found)}
+        there = {name: mean for name, mean in means.items() if mean is not None}
+        if OURS not in there:
+            continue
+        best = max(there, key=lambda name: there[name])
+        if best == OURS:
+            lines.append(f"{title}: the default is first")
+            continue
+        gap = _gap(by_seed(found, f"{data}-{best}", "test_accuracy"), by_seed(found, f"{data}-{OURS}", "test_accuracy"))
+        tied = "tied with the first" if gap.interval is None or gap.interval[0] <= 0 else "not first"
+        lines.append(f"{title}: the default is {tied}, {NAMES[best]}, which is {gap.text('+.1f', 100)} points above")
+    lines += [
+        f"mean over datasets: the default is {gap.text('+.1f', 100)} points above {NAMES[name]}"
+        for name, gap in differences(found).items()
+    ]
+    return lines
+
+
+def auto_words(found: Outcome) -> list[str]:
+    """Return how far the level that is chosen while training is from the best of the grid, on each dataset."""
+    lines = []
+    for data, title in DATA.items():
+        levels = {name: by_seed(found, f"{data}-{name}", "held_out_accuracy") for name in (*GRID, "auto")}
+        if not all(len(seeds) > 1 for seeds in levels.values()):
+            continue
+        means = {name: fmean(seeds.values()) for name, seeds in levels.items()}
+        best = max(GRID, key=lambda name: means[name])
+        spread = stdev(levels[best].values()) / math.sqrt(len(levels[best]))
+        below = means[best] - means["auto"]
+        word = "met" if below <= spread else "NOT met"
+        lines.append(
+            f"{title}: auto {100 * means['auto']:.1f} %, best of the grid ({best} log C) {100 * means[best]:.1f} %, "
+            f"its standard error {100 * spread:.1f}; within one standard error: {word}"
+        )
+    return lines
+
+
+def _gap(above: Seeds, below: Seeds) -> Estimate:
+    return estimate([above[seed] - below[seed] for seed in above if seed in below])
+
+
+def _text(values: Sequence[float]) -> str | None:
+    return estimate(values).text(".1f", 100) if values else None
