@@ -34,6 +34,7 @@ MIXTURES = {
     f"mixture, n_steps={n_steps}": {"n_steps": n_steps, "n_views": 1, "kind": InvarianceMixture} for n_steps in (0, 1)
 }
 MIXTURES["mixture, remembered chains"] = {"n_steps": 1, "n_views": 1, "kind": InvarianceMixture, "remember": True}
+MIXTURES["default of invaug train"] = {**MIXTURES["mixture, remembered chains"], "gamma_init": 3.0, "set": sets.mild()}
 SETTINGS |= MIXTURES
 WIDE_SETTINGS = {name: SETTINGS[name] for name in ("n_steps=0, n_views=1", "n_steps=1, n_views=1", *MIXTURES)}
 GOAL = 1.25  # times a TrivialAugment step, of the cheapest constrained one
@@ -78,11 +79,16 @@ class Stopwatch:
 
     clock: Clock
     seconds: float = 0.0
+    started: bool = False
 
     @contextmanager
     def running(self) -> Iterator[None]:
-        start = self.clock()
+        if self.started:  # operations in a row call one another
+            yield
+            return
+        self.started, start = True, self.clock()
         yield
+        self.started = False
         self.seconds += self.clock() - start
 
 
@@ -155,13 +161,14 @@ def constrained_loss(
 def count(settings: dict[str, Any]) -> float:
     """Return what a constrained step should cost, in forward passes: proposals scored, clean and kept views trained.
 
-    Under the mixture with gamma near 1 half of the images are scored, and each is trained on once.
+    Under the mixture a share gamma / (1 + gamma) of the images is scored, and each is trained on once.
     """
     n_steps, n_views = settings["n_steps"], settings["n_views"]
     first = 0 if settings.get("remember") else 1  # a remembered chain starts from a view that is not scored again
     scored = (n_steps + first) * n_views if n_steps else 0
     if "kind" in settings:
-        return FORWARD * scored / 2 + FORWARD + BACKWARD
+        gamma = settings.get("gamma_init", 1.0)
+        return FORWARD * scored * gamma / (1 + gamma) + FORWARD + BACKWARD
     return FORWARD * scored + (FORWARD + BACKWARD) * (1 + n_views)
 
 
@@ -172,8 +179,9 @@ def trainers(
     parts = zip(images.split(batch), torch.arange(len(images)).split(batch), strict=True)
     batches = [(part, torch.randint(10, (len(part),)), indices) for part, indices in parts]
 
-    def trainer(make_loss: Callable[[TransformSet], Any], passes: float) -> Trainer:
-        transforms = TimedSet(sets.wide().ops, watch=Stopwatch(clock))
+    def trainer(make_loss: Callable[[TransformSet], Any], passes: float, table: TransformSet | None = None) -> Trainer:
+        table = table or sets.wide()
+        transforms = TimedSet(table.ops, depth=table.depth, watch=Stopwatch(clock))
         return Trainer(make_loss(transforms), cycle(batches), passes, transforms.watch, network)
 
     rows = {
@@ -181,15 +189,15 @@ def trainers(
         TRIVIAL: trainer(lambda transforms: partial(trivial_loss, transforms), FORWARD + BACKWARD),
     }
     for name, settings in every.items():
-        rows[name] = trainer(partial(constrained, settings, len(images)), count(settings))
+        rows[name] = trainer(partial(constrained, settings, len(images)), count(settings), settings.get("set"))
     return rows
 
 
 def constrained(settings: dict[str, Any], n_images: int, transforms: TransformSet) -> Callable[..., Tensor]:
     kind = settings.get("kind", InvarianceConstrained)
-    others = {key: value for key, value in settings.items() if key != "kind"}
+    others = {key: value for key, value in settings.items() if key not in ("kind", "set")}
     others["remember"] = n_images if settings.get("remember") else 0
-    problem = kind(Constraint(transforms, 0.8), gamma_init=1.0, finish=finish, **others)
+    problem = kind(Constraint(transforms, 0.8), **{"gamma_init": 1.0, "finish": finish, **others})
     return partial(constrained_loss, problem)
 
 

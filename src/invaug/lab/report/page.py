@@ -28,8 +28,9 @@ from invaug.lab.report.tables import Cell, Table, shown, to_html
 
 DRAWN = svg_maps.ACROSS  # importing it is what teaches svg the drawings of that module
 SETTINGS = (
-    "preset", "method", "model", "set", "families", "ranges", "share", "epsilon", "n_steps", "n_views", "n_levels",
-    "dual_lr", "gamma_init", "scoring", "epochs", "batch_size", "optimizer", "lr", "weight_decay", "schedule",
+    "preset", "method", "model", "set", "depth", "families", "ranges", "share", "epsilon", "price", "n_steps",
+    "n_views", "n_levels", "mixture", "remember", "normalized", "dual_lr", "gamma_init", "scoring", "epochs",
+    "batch_size", "optimizer", "lr", "weight_decay", "schedule",
     "fraction", "per_class", "subset", "val_fraction", "val_fold", "seed", "precision",
 )  # fmt: skip
 """Settings a reader wants; those that name places on a disk are not among them."""

@@ -78,7 +78,10 @@ class Run:
 
     def text(self, key: str) -> str:
         """Return a setting as text that a page can show."""
-        return short(self.settings.get(key, "?"))
+        value = self.settings.get(key, "?")
+        if (key, value) == ("set", "auto") and self.settings.get("method") != "trivial":
+            value = "mild"  # what auto is, but for TrivialAugment
+        return short(value)
 
     def number(self, key: str) -> float | None:
         """Return a setting as a finite number, None where it is not one."""

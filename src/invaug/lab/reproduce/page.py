@@ -105,6 +105,18 @@ def page(results: Path, name: str = "reproduce") -> str:
     return "\n".join([HEADS[name], *(section(experiment, results) for experiment in experiments(name))])
 
 
+def timed(results: Path) -> Outcome | None:
+    """Return the comparison for equal time, None where it has not run."""
+    rows = outcome.read(outcome.path_of(results, "compare-time", "small"))
+    return Outcome(plans.find("compare-time"), "small", rows) if rows else None
+
+
+def compared(results: Path) -> str:
+    """Return the table of the README."""
+    found = Outcome(plans.find("compare"), "small", outcome.read(outcome.path_of(results, "compare", "small")))
+    return to_markdown(pivot.table(found, timed(results)))
+
+
 def _section_of_ours(experiment: Experiment, results: Path) -> str:
     lines = [f"## {experiment.name}: {escaped(experiment.title)}", "", *_scale(experiment, "small", results)]
     return "\n".join(lines)
@@ -139,7 +151,9 @@ def _scale(experiment: Experiment, scale: Scale, results: Path) -> Iterator[str]
     found = Outcome(experiment, scale, rows)
     yield from (f"{scale.capitalize()} scale, {command}:", "")
     if experiment.name in pivot.PIVOTED:
-        yield from (to_markdown(pivot.table(found)), *(f"- {escaped(line)}" for line in pivot.words(found)), "")
+        beside = timed(results) if experiment.name == "compare" else None
+        words = (f"- {escaped(line)}" for line in pivot.words(found))
+        yield from (to_markdown(pivot.table(found, beside)), *words, "")
     if experiment.name == "compare-auto":
         yield from (*(f"- {escaped(line)}" for line in pivot.auto_words(found)), "")
     yield to_markdown(found.table())

@@ -19,7 +19,7 @@ NAMES = {
     "invaug": "invaug (default)",
 }  # fmt: skip
 DATA = {"cifar10": "CIFAR-10", "cifar100": "CIFAR-100", "svhn": "SVHN", "fashion-mnist": "Fashion-MNIST"}
-REFERENCE, OURS = "trivial", "invaug"
+REFERENCE, OURS, ACCURACY = "trivial", "invaug", "test_accuracy"
 PIVOTED = ("compare", "compare-time")
 Seeds = Mapping[int, float]
 
@@ -49,21 +49,32 @@ def cost(found: Outcome, name: str) -> float | None:
     return fmean(ratios) if len(ratios) == len(PER_CLASS) else None
 
 
-def table(found: Outcome, number: str = "test_accuracy") -> Table:
-    """Return accuracies in per cent with their intervals, the mean over datasets, and the time of an epoch."""
+def table(found: Outcome, timed: Outcome | None = None) -> Table:
+    """Return accuracies in per cent with their intervals, the mean over datasets, and the time of an epoch.
+
+    Args:
+        timed: The same methods for equal time, whose mean becomes a column.
+    """
     rows: list[tuple[Text, ...]] = []
     for name in methods(found):
-        each = [_text([*by_seed(found, f"{data}-{name}", number).values()]) for data in DATA]
-        ratio = cost(found, name)
-        mean = _text([*mean_by_seed(found, name, number).values()])
-        rows.append((NAMES[name], *each, mean, None if ratio is None else f"{ratio:.2f}"))
-    return Table(found.experiment.title, ("method", *DATA.values(), "mean", "time × TrivialAugment"), tuple(rows))
+        each = [_text([*by_seed(found, f"{data}-{name}", ACCURACY).values()]) for data in DATA]
+        means = [_text([*mean_by_seed(each_way, name, ACCURACY).values()]) for each_way in (found, timed) if each_way]
+        rows.append((NAMES[name], *each, *means, _epoch(found, name)))
+    means_of = ["mean", *(["mean, equal time"] if timed else [])]
+    return Table(found.experiment.title, ("method", *DATA.values(), *means_of, "seconds an epoch"), tuple(rows))
 
 
-def differences(found: Outcome, ours: str = OURS, number: str = "test_accuracy") -> dict[str, Estimate]:
+def _epoch(found: Outcome, name: str) -> str | None:
+    """Return how long an epoch takes, the mean over datasets, and beside TrivialAugment."""
+    seconds = [found.mean(f"{data}-{name}", "seconds_per_epoch") for data in DATA]
+    ratio, there = cost(found, name), [each for each in seconds if each is not None]
+    return None if ratio is None or not there else f"{fmean(there):.2f} ({ratio:.2f} ×)"
+
+
+def differences(found: Outcome, ours: str = OURS) -> dict[str, Estimate]:
     """Return by how much our mean over datasets is above each other method's, run by run of the same seed."""
-    mine = mean_by_seed(found, ours, number)
-    others = {name: mean_by_seed(found, name, number) for name in methods(found) if not name.startswith("invaug")}
+    mine = mean_by_seed(found, ours, ACCURACY)
+    others = {name: mean_by_seed(found, name, ACCURACY) for name in methods(found) if name != ours}
     return {
         name: estimate([mine[seed] - theirs[seed] for seed in mine if seed in theirs])
         for name, theirs in others.items()
@@ -75,7 +86,7 @@ def words(found: Outcome) -> list[str]:
     """Return how the default stands: on each dataset and in the mean."""
     lines = []
     for data, title in DATA.items():
-        means = {name: found.mean(f"{data}-{name}", "test_accuracy") for name in methods(found)}
+        means = {name: found.mean(f"{data}-{name}", ACCURACY) for name in methods(found)}
         there = {name: mean for name, mean in means.items() if mean is not None}
         if OURS not in there:
             continue
@@ -83,7 +94,7 @@ def words(found: Outcome) -> list[str]:
         if best == OURS:
             lines.append(f"{title}: the default is first")
             continue
-        gap = _gap(by_seed(found, f"{data}-{best}", "test_accuracy"), by_seed(found, f"{data}-{OURS}", "test_accuracy"))
+        gap = _gap(by_seed(found, f"{data}-{best}", ACCURACY), by_seed(found, f"{data}-{OURS}", ACCURACY))
         tied = "tied with the first" if gap.interval is None or gap.interval[0] <= 0 else "not first"
         lines.append(f"{title}: the default is {tied}, {NAMES[best]}, which is {gap.text('+.1f', 100)} points above")
     lines += [
