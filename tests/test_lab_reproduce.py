@@ -26,7 +26,7 @@ from invaug.lab.errors import UserError
 from invaug.lab.jobs import bars, measures, pool, trainer
 from invaug.lab.jobs import job as lab_job
 from invaug.lab.report.tables import to_html, to_markdown
-from invaug.lab.reproduce import beyond, full, jobs, outcome, page, paper, plans, runner, small
+from invaug.lab.reproduce import beyond, full, jobs, outcome, page, paper, pivot, plans, runner, small
 from invaug.lab.reproduce.asked import Asked
 from invaug.lab.reproduce.cells import SCALES, Cell, Experiment, Plan, falling, rising
 from invaug.lab.reproduce.outcome import DONE, FAILED, Outcome, Row
@@ -656,3 +656,73 @@ def test_passes_are_counted_as_a_step_makes_them(settings, expected):
 
 def test_the_default_costs_a_quarter_more_than_plain_training():
     assert measures.passes(configs.build({})) == 3.75
+
+
+def compared(accuracies, seconds=1.0):
+    """Return the outcome of a comparison: accuracy by method, seed and dataset added to it."""
+    bonus = {data: i / 100 for i, data in enumerate(pivot.DATA)}
+    rows = [
+        Row(f"{data}-{name}", seed, DONE, {}, {"test_accuracy": value + bonus[data], "seconds_per_epoch": cost}, {})
+        for (name, values), cost in zip(accuracies.items(), (1.0, seconds), strict=True)
+        for seed, value in enumerate(values)
+        for data in pivot.DATA
+    ]
+    return Outcome(plans.find("compare"), "small", rows)
+
+
+def test_the_comparison_is_a_row_for_each_method_and_a_column_for_each_dataset():
+    found = compared({"trivial": [0.40, 0.42], "invaug": [0.44, 0.46]}, seconds=1.5)
+    table = pivot.table(found)
+    assert table.columns == ("method", *pivot.DATA.values(), "mean", "seconds an epoch")
+    half = 12.7062 * 0.0141421356 / math.sqrt(2) * 100  # Student's quantile for two seeds
+    assert table.rows[0] == ("TrivialAugment (wide)", *[f"{41 + i:.1f} ± {half:.1f}" for i in (0, 1, 2, 3)],
+                             f"42.5 ± {half:.1f}", "1.00 (1.00 ×)")  # fmt: skip
+    assert table.rows[1][-1] == "1.50 (1.50 ×)"
+    assert pivot.table(found, found).columns[-2] == "mean, equal time"
+
+
+def test_gaps_are_those_of_runs_of_the_same_seed():
+    gap = pivot.differences(compared({"trivial": [0.40, 0.50], "invaug": [0.44, 0.53]}))["trivial"]
+    assert (gap.mean, gap.half) == (pytest.approx(0.035), pytest.approx(12.7062 * 0.005, rel=1e-6))
+
+
+@pytest.mark.parametrize(
+    ("ours", "said"),
+    [
+        ([0.44, 0.46], "CIFAR-10: the default is first"),
+        ([0.39, 0.42], "CIFAR-10: the default is tied with the first, TrivialAugment (wide), which is +0.5"),
+        ([0.30, 0.32], "CIFAR-10: the default is not first, TrivialAugment (wide), which is +10.0"),
+    ],
+)
+def test_words_say_where_the_default_stands(ours, said):
+    assert pivot.words(compared({"trivial": [0.40, 0.42], "invaug": ours}))[0].startswith(said)
+
+
+@pytest.mark.parametrize(("auto", "word"), [(0.492, "met"), (0.47, "NOT met")])
+def test_auto_is_held_against_the_best_of_the_grid(auto, word):
+    levels = {**dict.fromkeys(beyond.GRID, 0.3), "0.4": 0.5, "auto": auto}
+    rows = [
+        Row(f"cifar10-{name}", seed, DONE, {}, {"held_out_accuracy": value + (seed - 1) * 0.02}, {})
+        for name, value in levels.items()
+        for seed in range(3)
+    ]
+    (line,) = pivot.auto_words(Outcome(plans.find("compare-auto"), "small", rows))
+    assert "best of the grid (0.4 log C) 50.0 %, its standard error 1.2" in line
+    assert line.endswith(f"within one standard error: {word}")
+
+
+def test_the_table_in_the_readme_is_the_one_the_results_make():
+    root = Path(__file__).parent.parent
+    assert page.compared(root / "results") in (root / "README.md").read_text(encoding="utf-8")
+
+
+def test_equal_time_is_by_the_costs_that_were_measured():
+    root = Path(__file__).parent.parent
+    found = Outcome(plans.find("compare"), "small", outcome.read(outcome.path_of(root / "results", "compare", "small")))
+    assert {name: pytest.approx(pivot.cost(found, name), abs=0.1) for name in pivot.NAMES} == beyond.COST
+    for cell in plan_of("compare-time", "small").cells:
+        data, name = next(
+            (data, cell.label[len(data) + 1 :]) for data in pivot.DATA if cell.label.startswith(f"{data}-")
+        )
+        time = beyond.COST[name] * cell.settings["epochs"]
+        assert time == pytest.approx(50 if data == "cifar100" else 100, rel=0.02)

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from statistics import fmean, stdev
+from statistics import fmean, median, stdev
 
 from invaug.lab.report.intervals import Estimate, estimate
 from invaug.lab.report.tables import Cell as Text
 from invaug.lab.report.tables import Table
-from invaug.lab.reproduce.beyond import GRID, PER_CLASS
+from invaug.lab.reproduce.beyond import GRID
 from invaug.lab.reproduce.outcome import DONE, Outcome
 
 NAMES = {
@@ -43,10 +43,16 @@ def mean_by_seed(found: Outcome, name: str, number: str) -> Seeds:
 
 
 def cost(found: Outcome, name: str) -> float | None:
-    """Return the time of an epoch beside TrivialAugment's: the mean over datasets of the ratio of means over seeds."""
-    pairs = [(found.mean(f"{data}-{each}", "seconds_per_epoch") for each in (name, REFERENCE)) for data in DATA]
-    ratios = [ours / theirs for ours, theirs in map(tuple, pairs) if ours and theirs]
-    return fmean(ratios) if len(ratios) == len(PER_CLASS) else None
+    """Return the time of an epoch beside TrivialAugment's, the mean over datasets."""
+    pairs = [(_seconds(found, data, name), _seconds(found, data, REFERENCE)) for data in DATA]
+    ratios = [ours / theirs for ours, theirs in pairs if ours and theirs]
+    return fmean(ratios) if len(ratios) == len(DATA) else None
+
+
+def _seconds(found: Outcome, data: str, name: str) -> float | None:
+    """Return the seconds of an epoch: the median over seeds, for other programs may have run beside one of them."""
+    values = found.values(f"{data}-{name}", "seconds_per_epoch")
+    return median(values) if values else None
 
 
 def table(found: Outcome, timed: Outcome | None = None) -> Table:
@@ -66,8 +72,8 @@ def table(found: Outcome, timed: Outcome | None = None) -> Table:
 
 def _epoch(found: Outcome, name: str) -> str | None:
     """Return how long an epoch takes, the mean over datasets, and beside TrivialAugment."""
-    seconds = [found.mean(f"{data}-{name}", "seconds_per_epoch") for data in DATA]
-    ratio, there = cost(found, name), [each for each in seconds if each is not None]
+    ratio, seconds = cost(found, name), [_seconds(found, data, name) for data in DATA]
+    there = [each for each in seconds if each is not None]
     return None if ratio is None or not there else f"{fmean(there):.2f} ({ratio:.2f} ×)"
 
 
