@@ -9,6 +9,8 @@ from torch import Tensor, nn
 
 from invaug.draws import Draw
 
+NOTHING = -1.0  # for the loss where no chain is remembered: a number, so that what is saved is finite
+
 
 class ChainMemory(nn.Module):
     """Where each image's chain stands: 26 bytes an image, 34 for shifts along both axes, saved with the problem.
@@ -39,7 +41,7 @@ class ChainMemory(nn.Module):
         self.register_buffer("level", torch.zeros(depth, n_images, dtype=torch.int16))
         self.register_buffer("magnitude", torch.zeros(shape, dtype=torch.float64))
         self.register_buffer("place", torch.full((depth, n_images, 2), 0.5, dtype=torch.float32))
-        self.register_buffer("loss", torch.full((n_images,), math.nan))
+        self.register_buffer("loss", torch.full((n_images,), NOTHING))
         self.register_buffer("stayed", torch.zeros(n_images, dtype=torch.int16))
 
     def recall(self, rows: Tensor) -> tuple[Draw, Tensor]:
@@ -48,7 +50,8 @@ class ChainMemory(nn.Module):
         The loss is NaN where there is no chain yet, or it stayed too long: a sampler leaves NaN for anything.
         """
         rows = rows.to(self.op.device)
-        loss = torch.where(self.stayed[rows] < self.age, self.loss[rows], math.nan)
+        stored = self.loss[rows]
+        loss = torch.where((stored >= 0) & (self.stayed[rows] < self.age), stored, math.nan)
         columns = (self.op[:, rows].long(), self.level[:, rows].long(), self.magnitude[:, rows], self.place[:, rows])
         draw: Draw | None = None
         for op, level, magnitude, place in reversed(list(zip(*(column.cpu() for column in columns), strict=True))):
@@ -66,5 +69,6 @@ class ChainMemory(nn.Module):
                 layer.magnitude.to(self.magnitude),
                 layer.place.to(self.place),
             )
-        self.loss[rows] = loss.detach().to(self.loss)
+        loss = loss.detach().to(self.loss)
+        self.loss[rows] = torch.where(loss.isfinite(), loss, NOTHING)
         self.stayed[rows] = torch.where(stayed, self.stayed[rows] + 1, 0).to(self.stayed)

@@ -44,6 +44,8 @@ class InvarianceMixture(InvarianceConstrained):
         self, model: Model, images: Tensor, targets: Tensor, indices: Tensor | None, generator: torch.Generator
     ) -> Step:
         """Return what the batch says: share the images out, draw, score, sample λ_c, evaluate."""
+        if not any(constraint.active for constraint in self.constraints):
+            return super()._step(model, images, targets, indices, generator)  # plain training, bit for bit
         gammas = [float(g) if c.active else 0.0 for g, c in zip(self.gamma, self.constraints, strict=True)]
         first, *rest = (part.to(images.device) for part in shared_out(len(images), [1.0, *gammas], generator))
         chosen = [

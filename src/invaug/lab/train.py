@@ -53,6 +53,8 @@ def run_all(
         given = {**stored_settings(out, given, compare, trust_model), **given}
     config = decide(configs.build(given))
     fabric = ranks.launch(config)
+    if fabric.world_size > 1 and not resume:
+        config = without_memory(config, fabric.world_size, asked="remember" in given)
     root = Path(ranks.first_does(fabric, lambda: str(out or free_folder(default_folder(config)))))
     wanted = dict.fromkeys([*COMPARED, config.method]) if compare else {config.method: None}
     folders = {method: root / method if compare else root for method in wanted}
@@ -144,6 +146,13 @@ def decide(config: Config) -> Config:
         there = ", ".join(kind for kind, found in kinds.items() if found)
         raise UserError(f"device {config.device} is not there: choose auto or one of {there}")
     return config
+
+
+def without_memory(config: Config, n_ranks: int, *, asked: bool) -> Config:
+    """Return the config of several ranks: chains are remembered on one device alone, which torchrun does not tell."""
+    if config.remember and asked:
+        raise UserError(f"remember {config.remember} needs one device, this run has {n_ranks}: say --remember 0")
+    return config.model_copy(update={"remember": 0})
 
 
 def decide_for(config: Config, dataset: datasets.Dataset, method: str) -> Config:
