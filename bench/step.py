@@ -258,14 +258,18 @@ def import_seconds(n: int) -> Spread:
 def main() -> None:
     parser = timing.parser(__doc__, EXAMPLE, slot=0.25)
     parser.add_argument("--batch", type=int, default=128, help="images per batch (default: %(default)s)")
+    parser.add_argument("--only", nargs="+", choices=SETTINGS, metavar="STEP", help="these constrained steps alone")
     options = parser.parse_args()
     clock = timing.prepare(options)
     machine = timing.machine(options, "torch", "numba")
     print(f"{machine}\n")
     timing.warn_if_busy(options)
     how = (options.rounds, options.slot, options.batch, clock)
-    rows = race(*how, "ResNet-8 of width 16", resnet8, SETTINGS)
-    wide = race(*how, "WRN-16-2", wrn_16_2, WIDE_SETTINGS)
+    some, some_wide = (
+        {name: each[name] for name in each if name in (options.only or each)} for each in (SETTINGS, WIDE_SETTINGS)
+    )
+    rows = race(*how, "ResNet-8 of width 16", resnet8, some)
+    wide = race(*how, "WRN-16-2", wrn_16_2, some_wide or WIDE_SETTINGS)
     seconds = import_seconds(5)
     met = "met" if seconds.median < IMPORT_GOAL else "NOT MET"
     print(f"import of all invaug exports, beyond torch: {seconds:.3f} s; goal: under {IMPORT_GOAL} s: {met}")

@@ -104,7 +104,7 @@ def words(found: Outcome) -> list[str]:
         tied = "tied with the first" if gap.interval is None or gap.interval[0] <= 0 else "not first"
         lines.append(f"{title}: the default is {tied}, {NAMES[best]}, which is {gap.text('+.1f', 100)} points above")
     lines += [
-        f"mean over datasets: the default is {gap.text('+.1f', 100)} points above {NAMES[name]}"
+        f"mean over datasets: the default minus {NAMES[name]} is {gap.text('+.1f', 100)} points"
         for name, gap in differences(found).items()
     ]
     return lines
