@@ -610,6 +610,18 @@ def test_families_have_a_certificate_each(data: Path, tmp_path: Path, capsys: py
     assert all(f"certified-{i}" in html for i in (1, 2, 3))
 
 
+def test_an_epsilon_for_operations_in_a_row_is_not_held_against_each_by_itself(
+    data: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    train(data, tmp_path / "run", model="cnn-small", epochs=1, n_levels=2)  # the default: two in a row
+    capsys.readouterr()
+    certified(tmp_path / "run", 20)
+    report = refuse_constants(capsys.readouterr().out)
+    assert report["epsilon"] is None
+    assert {report["constraints"][0][law]["verdict"] for law in ("uniform", "lambda_c", "worst")} == {None}
+    assert any(note.startswith("trained with 2 operations in a row, certified under each") for note in report["notes"])
+
+
 def test_a_method_without_a_bound_has_no_verdict(
     data: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -109,7 +109,7 @@ def test_small_scale_has_the_methods_of_the_issue_with_three_seeds():
 
 @pytest.mark.parametrize("name", NAMES)
 def test_a_small_experiment_is_estimated_to_take_less_than_45_minutes(name):
-    most = 45 if name in PAPER else 90  # the comparison past the paper may take hours in all
+    most = 90 if name == "compare" else 45  # which has five seeds of nine methods on four datasets
     assert Asked(plans.find(name), "small").own_seconds() < most * 60
 
 
@@ -611,7 +611,7 @@ def test_our_own_settings_are_chosen_on_held_out_images_of_two_datasets_alone():
     assert {cell.settings["data"] for cell in cells} == {"cifar10", "fashion-mnist"}
     for cell in (*cells, *plan_of("compare-epsilon", "small").cells):
         config = configs.build(cell.settings)
-        assert config.val_fraction >= 0.8
+        assert config.val_fraction == (0.8 if cell in cells or config.data == "cifar100" else 0.9)
         classes = 100 if config.data == "cifar100" else 10
         n_images = round(config.per_class * (1 - config.val_fraction)) * classes
         assert n_images == (1000 if classes == 100 else 500)

@@ -66,7 +66,7 @@ def certify_run(
     report = finite({
         "schema": SCHEMA, **about, "images": len(sample.targets), "of": len(dataset.test), "confidence": confidence,
         "epsilon": found[0]["epsilon"], "loss_function": _loss_name(config), "cap": question.cap, "theorems": THEOREMS,
-        "notes": _notes(sample, facts, found), "constraints": found,
+        "notes": _notes(sample, facts, found, config), "constraints": found,
     })  # fmt: skip
     if data is None:  # the page of a run is about its own held-out images
         _keep(run, report)
@@ -100,10 +100,11 @@ def _question(config: Config, facts: DataFacts, sample: Sample, confidence: floa
 def held_to(config: Config, n_classes: int, rows: Sequence[Mapping[str, Any]]) -> list[float | None]:
     """Return the epsilon of each constraint of a run; None for methods without one, or with a fixed gamma.
 
-    One that was chosen while training is what the last epoch says.
+    One that was chosen while training is what the last epoch says. One for several operations in a row says nothing of
+    each by itself, which is what is certified.
     """
     spec = methods.METHODS[config.method]
-    if not spec.constrains or not spec.settings.get("dual_lr", 1.0):
+    if not spec.constrains or not spec.settings.get("dual_lr", 1.0) or methods.depth(config) > 1:
         return [None] * max(len(config.families), 1)
     ended = methods.ended_on(config, rows)
     return [ended if level == "auto" else finite_number(level) for level in methods.epsilons(config, n_classes)]
@@ -206,14 +207,17 @@ def _command(
     return shlex.join(["invaug", "certify", str(run), *words, *(["--trust-model"] if trust else [])])
 
 
-def _notes(sample: Sample, facts: DataFacts, found: Sequence[dict[str, Any]]) -> list[str]:
+def _notes(sample: Sample, facts: DataFacts, found: Sequence[dict[str, Any]], config: Config) -> list[str]:
     """Return what a reader must know of the numbers."""
+    depth = methods.depth(config) if methods.METHODS[config.method].constrains else 1
     n, there = len(sample.targets), sample.targets.unique().tolist()
     lost = any(not math.isfinite(row[law]["loss"]) for row in found for law in ("uniform", "lambda_c", "worst"))
     said = {
         f"only {n} image{'s' * (n > 1)}: the intervals are wide": n < FEW,
         f"all images are of class {facts.classes[there[0]]}: nothing is said of the others": len(there) == 1,
         "some losses are not finite: they count as infinite, and their answers as wrong": lost,
+        f"trained with {depth} operations in a row, certified under each by itself: epsilon is not for these": depth
+        > 1,
     }
     return [text for text, holds in said.items() if holds]
 

@@ -60,7 +60,7 @@ class Config(BaseModel):
 
     method: Method = Field("constrained", description="what decides the augmentation")
     preset: Literal["default", "two-view", "paper", "authors-code"] = Field(
-        "default", description="our proven way, the same with two views an image, or settings as published"
+        "default", description="ours, two views an image from the wide set, or settings as published"
     )
     set: Literal["auto", "mild", "standard", "wide", "rotations", "translations", "scalings"] = Field(
         "auto", description="transformations that should not change the label; auto: mild, but wide for trivial"
