@@ -33,19 +33,20 @@ class Draw:
     def __post_init__(self) -> None:
         if self.place is None:
             object.__setattr__(self, "place", torch.full((len(self.op), 2), 0.5, dtype=torch.float64))
-        if not len(self.op) == len(self.level) == len(self.magnitude) == len(self.place):
+        n = len(self.op)
+        if not n == self.level.shape[0] == self.magnitude.shape[0] == self.place.shape[0]:
             lengths = {name: len(value) for name, value in self._tensors().items()}
             raise ValueError(f"op, level, magnitude and place must have one row per image, got {lengths}")
         if self.op.ndim != 1 or self.op.is_floating_point():
-            raise ValueError(f"op must be whole numbers of shape ({len(self)},), got {_form(self.op)}")
+            raise ValueError(f"op must be whole numbers of shape ({n},), got {_form(self.op)}")
         if self.level.ndim != 1 or self.level.is_floating_point():
-            raise ValueError(f"level must be whole numbers of shape ({len(self)},), got {_form(self.level)}")
+            raise ValueError(f"level must be whole numbers of shape ({n},), got {_form(self.level)}")
         if self.magnitude.ndim > 2 or not self.magnitude.is_floating_point():
-            raise ValueError(f"magnitude must be floats of shape ({len(self)},), got {_form(self.magnitude)}")
-        if self.place.shape != (len(self), 2):
-            raise ValueError(f"place must have shape ({len(self)}, 2), got {_form(self.place)}")
-        if self.then is not None and len(self.then) != len(self):
-            raise ValueError(f"then must have one row per image ({len(self)}), got {len(self.then)}")
+            raise ValueError(f"magnitude must be floats of shape ({n},), got {_form(self.magnitude)}")
+        if self.place.shape != (n, 2):
+            raise ValueError(f"place must have shape ({n}, 2), got {_form(self.place)}")
+        if self.then is not None and len(self.then) != n:
+            raise ValueError(f"then must have one row per image ({n}), got {len(self.then)}")
 
     def __len__(self) -> int:
         return len(self.op)

@@ -46,7 +46,7 @@ class InvarianceMixture(InvarianceConstrained):
         """Return what the batch says: share the images out, draw, score, sample λ_c, evaluate."""
         if not any(constraint.active for constraint in self.constraints):
             return super()._step(model, images, targets, indices, generator)  # plain training, bit for bit
-        gammas = [float(g) if c.active else 0.0 for g, c in zip(self.gamma, self.constraints, strict=True)]
+        gammas = [g if c.active else 0.0 for g, c in zip(self.gamma.tolist(), self.constraints, strict=True)]
         first, *rest = (part.to(images.device) for part in shared_out(len(images), [1.0, *gammas], generator))
         chosen = [
             self._look(k, part, torch.cat([*rest, first]), model, images, targets, generator, indices)
@@ -63,11 +63,11 @@ class InvarianceMixture(InvarianceConstrained):
         trained = losses.detach().split([len(first), *map(len, rest)])[1:]
         stale = self._note(chosen, [mine for c, mine in zip(chosen, trained, strict=True) if c])
         kept = [self._kept(c, mine, model, generator) for c, mine in zip(chosen, trained, strict=True) if c]
-        levels = zip(gammas, self.constraints, self.epsilons, strict=True)
-        level = sum(gamma * epsilon for gamma, constraint, epsilon in levels if constraint.active)
+        levels = self.epsilons
+        level = sum(g * level for g, c, level in zip(gammas, self.constraints, levels, strict=True) if c.active)
         draws, chains = (tuple(getattr(c, name) if c else None for c in chosen) for name in ("draw", "chain"))
         lagrangian = self._scaled((1.0 + sum(gammas)) * losses.mean() - level)
-        slack, epsilon = self._slack(kept), self.gamma.new_tensor(self.epsilons)
+        slack, epsilon = self._slack(kept, levels), self.gamma.new_tensor(levels)
         return Step(lagrangian, losses.detach().mean(), slack, draws, chains, outputs[order.argsort()], epsilon, stale)
 
     def _look(
@@ -75,10 +75,11 @@ class InvarianceMixture(InvarianceConstrained):
         generator: torch.Generator, indices: Tensor | None,
     ) -> Chosen:  # fmt: skip
         """Return what a constraint chose for its images, and after these for the others it looks at."""
-        n_more = max(math.ceil(self.watched * len(images)) - len(part), 0)
-        mine = torch.zeros(len(images), dtype=torch.bool, device=images.device)
-        mine[part] = True
-        rows = torch.cat([part, others[~mine[others]][:n_more]])
+        n_more, rows = math.ceil(self.watched * len(images)) - len(part), part
+        if n_more > 0:
+            mine = torch.zeros(len(images), dtype=torch.bool, device=images.device)
+            mine[part] = True
+            rows = torch.cat([part, others[~mine[others]][:n_more]])
         known = None if indices is None else indices[rows.to(indices.device)]
         return self._choose(k, model, images[rows], targets[rows.to(targets.device)], generator, known)
 

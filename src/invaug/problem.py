@@ -116,10 +116,10 @@ class InvarianceConstrained(nn.Module):
     @property
     def epsilons(self) -> list[float]:
         """The level of each constraint now."""
-        level = 0.0
-        if self._auto and not self.reached.isnan():
-            excess = float(self.gamma[self._auto].sum()) - self.price
-            level = max(float(self.reached) + STIFFNESS * excess, 0.0)
+        level, reached = 0.0, float(self.reached) if self._auto else math.nan
+        if not math.isnan(reached):
+            gammas = self.gamma.tolist()
+            level = max(reached + STIFFNESS * (sum(gammas[i] for i in self._auto) - self.price), 0.0)
         return [level if constraint.auto else float(constraint.epsilon) for constraint in self.constraints]
 
     def forward(
@@ -153,14 +153,15 @@ class InvarianceConstrained(nn.Module):
         means = [view_losses.mean() for view_losses in losses]
         lagrangian = means[0] if self.clean else torch.zeros_like(means[0])
         kept = iter(means[n_clean:])
-        for gamma, constraint, level in zip(self.gamma.clone(), self.constraints, self.epsilons, strict=True):
+        levels = self.epsilons
+        for gamma, constraint, level in zip(self.gamma.clone(), self.constraints, levels, strict=True):
             if constraint.active:
                 lagrangian = lagrangian + gamma * (next(kept) - level)
         draws = tuple(c.draw if c else None for c in chosen)
         chains = tuple(c.chain if c else None for c in chosen)
-        slack, lagrangian = self._slack(losses[n_clean:]), self._scaled(lagrangian)
-        levels, stale = self.gamma.new_tensor(self.epsilons), self._note(chosen, losses[n_clean:])
-        return Step(lagrangian, means[0].detach(), slack, draws, chains, outputs, levels, stale)
+        slack, lagrangian = self._slack(losses[n_clean:], levels), self._scaled(lagrangian)
+        epsilon, stale = self.gamma.new_tensor(levels), self._note(chosen, losses[n_clean:])
+        return Step(lagrangian, means[0].detach(), slack, draws, chains, outputs, epsilon, stale)
 
     @torch.no_grad()
     def dual_step(self, slack: Tensor) -> None:
@@ -180,10 +181,11 @@ class InvarianceConstrained(nn.Module):
         """Return the mean loss of the constraints with epsilon="auto", by their gammas; NaN without them."""
         if not self._auto:
             return math.nan
-        gammas, levels = self.gamma[self._auto].double(), self.epsilons
-        losses = slack[self._auto].to(gammas) + levels[self._auto[0]]
-        weights = gammas / gammas.sum() if gammas.sum() > 0 else torch.full_like(gammas, 1 / len(gammas))
-        return float((weights * losses).sum())
+        # plain numbers: for so few of them the calls of torch are the cost
+        gammas, slacks = ([numbers[i] for i in self._auto] for numbers in (self.gamma.tolist(), slack.tolist()))
+        weights = gammas if sum(gammas) > 0 else [1.0] * len(gammas)
+        mean = sum(weight * each for weight, each in zip(weights, slacks, strict=True)) / sum(weights)
+        return float(mean) + self.epsilons[self._auto[0]]
 
     def _choose(
         self, k: int, model: Model, images: Tensor, targets: Tensor, generator: torch.Generator,
@@ -191,53 +193,38 @@ class InvarianceConstrained(nn.Module):
     ) -> Chosen:  # fmt: skip
         """Return n_views transformed inputs per image, their draws, and the chains that chose them (Algorithm 1)."""
         constraint = self.constraints[k]
-        if self.memories and rows is not None:
-            return self._go_on(k, model, images, targets, generator, rows)
         if constraint.share < 1:
             some = torch.randperm(len(images), generator=generator, device=generator.device)
             some = some[: math.ceil(constraint.share * len(images))].to(images.device)
             images, targets = images[some], targets[some.to(targets.device)]
+        remembers = bool(self.memories) and rows is not None
         labels = repeated(targets, self.n_views)
         shape = (self.n_steps + 1, self.n_views, len(images))
         n_chains = self.n_views * len(images)
         n_repeats = shape[0] * shape[1]
-        draw = constraint.transforms.draw(n_repeats * len(images), generator=generator)
+        draw = constraint.transforms.draw((n_repeats - remembers) * len(images), generator=generator)
+        if remembers:  # the first of the proposals is where the last visit left the chain, which nobody scores again
+            old, stored = self.memories[k].recall(rows)  # type: ignore[operator]
+            draw = Draw.cat([old, draw])
         with own_randomness(generator, images.device):
-            inputs = self.finish(constraint.transforms.apply(images.repeat(n_repeats, 1, 1, 1), draw))
+            inputs = self.finish(constraint.transforms.apply(_times(images, n_repeats), draw))
         if self.n_steps == 0:  # one proposal each: nothing to score, nothing to choose
             return Chosen(inputs, labels, draw, Chain.of_one(shape[1:], inputs.device), constraint.sampler)
-        scores = self._score(model, inputs, repeated(targets, n_repeats), generator).view(shape)
+        if remembers:
+            fresh = self._score(model, inputs[n_chains:], repeated(targets, self.n_steps), generator)
+            scores = torch.cat([stored.to(fresh), fresh]).view(shape)
+        else:
+            scores = self._score(model, inputs, repeated(targets, n_repeats), generator).view(shape)
         chain = constraint.sampler(scores, generator=generator)
         kept = chain.state.view(-1) * n_chains + torch.arange(n_chains, device=chain.state.device)
-        return Chosen(inputs[kept], labels, draw[kept.cpu()], chain, constraint.sampler, scores)
+        known = rows if remembers else None
+        return Chosen(inputs[kept], labels, draw[kept.cpu()], chain, constraint.sampler, scores, known)
 
     def _score(self, model: Model, inputs: Tensor, labels: Tensor, generator: torch.Generator) -> Tensor:
         """Return the losses of proposals."""
         leaves_no_trace = own_randomness(generator, inputs.device) if self.scoring == "frozen" else nullcontext()
         with leaves_no_trace:  # some models draw in eval mode too
             return score(model, inputs, labels, self.loss_fn, self.scoring, self.scoring_batch)
-
-    def _go_on(
-        self, k: int, model: Model, images: Tensor, targets: Tensor, generator: torch.Generator, rows: Tensor
-    ) -> Chosen:
-        """Return what remembered chains chose: they start where the last visit left them, which nobody scores again."""
-        constraint, n = self.constraints[k], len(images)
-        old, stored = self.memories[k].recall(rows)  # type: ignore[operator]
-        fresh = constraint.transforms.draw(self.n_steps * n, generator=generator)
-        with own_randomness(generator, images.device):
-            inputs = self.finish(constraint.transforms.apply(images.repeat(self.n_steps, 1, 1, 1), fresh))
-        losses = self._score(model, inputs, repeated(targets, self.n_steps), generator)
-        scores = torch.cat([stored.to(losses).view(1, 1, n), losses.view(self.n_steps, 1, n)])
-        chain = constraint.sampler(scores, generator=generator)
-        state = chain.state.view(-1)
-        stay, moved = (state == 0).nonzero().view(-1), (state > 0).nonzero().view(-1)
-        kept = (state[moved] - 1) * n + moved
-        draw = Draw.cat([old[stay.cpu()], fresh[kept.cpu()]])
-        with own_randomness(generator, images.device):
-            again = [self.finish(constraint.transforms.apply(images[stay], draw[: len(stay)]))] if len(stay) else []
-        order = torch.cat([stay, moved]).argsort()
-        inputs = torch.cat([*again, inputs[kept]])[order]
-        return Chosen(inputs, targets, draw[order.cpu()], chain, constraint.sampler, scores, rows)
 
     @torch.no_grad()
     def _note(self, chosen: list[Chosen | None], losses: list[Tensor]) -> Tensor:
@@ -283,19 +270,17 @@ class InvarianceConstrained(nn.Module):
         return lagrangian / (1 + self.gamma[active].sum())
 
     @torch.no_grad()
-    def _slack(self, kept: list[Tensor]) -> Tensor:
+    def _slack(self, kept: list[Tensor], levels: list[float]) -> Tensor:
         """Return mean kept loss minus epsilon, over the samples of all ranks; -inf where epsilon is infinite."""
-        slack = torch.full_like(self.gamma, -math.inf)
-        if not kept:
-            return slack
-        sums = torch.stack([doubles(losses).sum() for losses in kept])
-        totals = torch.stack([sums, sums.new_tensor([len(losses) for losses in kept])])
-        if distributed.is_available() and distributed.is_initialized():
+        sums = [float(doubles(losses).sum()) for losses in kept]
+        sizes = [float(len(losses)) for losses in kept]
+        if kept and distributed.is_available() and distributed.is_initialized():
+            totals = doubles(kept[0]).new_tensor([sums, sizes])
             distributed.all_reduce(totals)
-        active = [i for i, constraint in enumerate(self.constraints) if constraint.active]
-        epsilons = totals.new_tensor([self.epsilons[i] for i in active])
-        slack[active] = (totals[0] / totals[1] - epsilons).to(slack)
-        return slack
+            sums, sizes = totals.tolist()
+        means = (total / size for total, size in zip(sums, sizes, strict=True))
+        pairs = zip(self.constraints, levels, strict=True)
+        return self.gamma.new_tensor([next(means) - level if each.active else -math.inf for each, level in pairs])
 
     def _generator(self) -> torch.Generator:
         """Return the generator of this batch on this rank: the same after a resume, whatever came before."""
@@ -306,6 +291,11 @@ class InvarianceConstrained(nn.Module):
         """Say what the problem is in one line per constraint."""
         lines = [f"{len(c.transforms.ops)} operations, epsilon={c.epsilon}" for c in self.constraints]
         return "\n".join([*lines, f"n_steps={self.n_steps}, n_views={self.n_views}, dual_lr={self.dual_lr:g}"])
+
+
+def _times(images: Tensor, n: int) -> Tensor:
+    """Return the images n times over; once is no copy."""
+    return images if n == 1 else images.repeat(n, 1, 1, 1)
 
 
 def _mixed(*numbers: int) -> int:

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from functools import partial
+from typing import Any
 
+import numpy as np
 import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
@@ -35,6 +37,7 @@ class Finish(nn.Module):
     def __init__(self, mean: tuple[float, ...], std: tuple[float, ...], randomness: Randomness) -> None:
         super().__init__()
         self.randomness = randomness
+        self._tables: dict[int, np.ndarray[Any, Any]] = {}
         self.register_buffer("mean", torch.tensor(mean).view(1, -1, 1, 1) * 255)
         self.register_buffer("std", torch.tensor(std).view(1, -1, 1, 1) * 255)
 
@@ -57,15 +60,20 @@ class Finish(nn.Module):
         """Return what torch makes in three passes, the same bits, several times as fast on a CPU."""
         from invaug.lab import _finish_loop  # here, because numba takes half a second to import
 
-        n, channels = images.shape[:2]
-        every_byte = torch.arange(256, dtype=torch.uint8).view(-1, 1, 1, 1).expand(-1, channels, -1, -1)
-        table = self.plain(every_byte).view(256, channels).t().contiguous()
+        n = len(images)
         target = torch.empty(images.shape, memory_format=_layout(images))
         mirrored = torch.zeros(n, dtype=torch.bool) if mirrored is None else mirrored
         boxes = torch.zeros(n, 4, dtype=torch.long) if boxes is None else boxes
         arrays = [t.numpy() for t in (images.contiguous(), target.permute(0, 2, 3, 1), mirrored, boxes)]
-        fused.share_out(partial(_finish_loop.finish_all, table=table.numpy()), arrays)
+        fused.share_out(partial(_finish_loop.finish_all, table=self._table(images.shape[1])), arrays)
         return target
+
+    def _table(self, channels: int) -> np.ndarray[Any, Any]:
+        """Return what each byte becomes in each channel, made once."""
+        if channels not in self._tables:
+            every_byte = torch.arange(256, dtype=torch.uint8).view(-1, 1, 1, 1).expand(-1, channels, -1, -1)
+            self._tables[channels] = self.plain(every_byte).view(256, channels).t().contiguous().numpy()
+        return self._tables[channels]
 
     def plain(self, images: Tensor) -> Tensor:
         """Return the images as a model sees them in evaluation: normalised and nothing else."""

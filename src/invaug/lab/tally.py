@@ -93,10 +93,12 @@ def histogram(transforms: TransformSet, draw: Draw) -> torch.Tensor:
     if draw.then is not None:
         return sum((histogram(transforms, layer) for layer in draw.layers), torch.zeros((), dtype=torch.long))
     n_ops, n_columns = shape_of(transforms)
-    size = draw.magnitude.reshape(len(draw), -1)[:, 0]  # the first axis stands for both
-    low, high = torch.tensor([(-op.stop if op.signed else op.start, op.stop) for op in transforms.ops])[draw.op].T
-    binned = ((size - low) / (high - low) * BINS).nan_to_num().long().clamp(0, BINS - 1)
-    column = torch.where(draw.level < 0, binned, draw.level)  # a continuous magnitude has no level
+    column = draw.level
+    if any(op.continuous for op in transforms.ops):  # such a magnitude has no level
+        size = draw.magnitude.reshape(len(draw), -1)[:, 0]  # the first axis stands for both
+        low, high = torch.tensor([(-op.stop if op.signed else op.start, op.stop) for op in transforms.ops])[draw.op].T
+        binned = ((size - low) / (high - low) * BINS).nan_to_num().long().clamp(0, BINS - 1)
+        column = torch.where(draw.level < 0, binned, draw.level)
     return torch.bincount(draw.op * n_columns + column, minlength=n_ops * n_columns).view(n_ops, n_columns)
 
 
