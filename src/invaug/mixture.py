@@ -14,7 +14,7 @@ from invaug.constraint import Chosen, Constraint, Step
 from invaug.images import doubles
 from invaug.problem import InvarianceConstrained
 from invaug.samplers import chain_probabilities, metropolis_hastings
-from invaug.scoring import Model, own_randomness, score
+from invaug.scoring import Model
 
 
 class InvarianceMixture(InvarianceConstrained):
@@ -54,10 +54,12 @@ class InvarianceMixture(InvarianceConstrained):
             else None
             for k, part in enumerate(rest)
         ]
-        views = [self.finish(images[first])] if len(first) else []
+        clean = images[first]
+        views = [clean if self.n_steps == 0 else self.finish(clean)] if len(first) else []
         views += [c.inputs[: len(part)] for c, part in zip(chosen, rest, strict=True) if c and len(part)]
-        order = torch.cat([first, *rest])
-        outputs, (losses,) = self._losses(model, [torch.cat(views)], [targets[order.to(targets.device)]])
+        order, inputs = torch.cat([first, *rest]), torch.cat(views)
+        inputs = self.finish(inputs) if self.n_steps == 0 else inputs
+        outputs, (losses,) = self._losses(model, [inputs], [targets[order.to(targets.device)]])
         if not isinstance(outputs, Tensor):
             raise TypeError(f"a mixture needs a model that returns a tensor, got {type(outputs).__name__}")
         trained = losses.detach().split([len(first), *map(len, rest)])[1:]
@@ -66,7 +68,8 @@ class InvarianceMixture(InvarianceConstrained):
         levels = self.epsilons
         level = sum(g * level for g, c, level in zip(gammas, self.constraints, levels, strict=True) if c.active)
         draws, chains = (tuple(getattr(c, name) if c else None for c in chosen) for name in ("draw", "chain"))
-        lagrangian = self._scaled((1.0 + sum(gammas)) * losses.mean() - level)
+        total = 1.0 + sum(gammas)
+        lagrangian = losses.mean() - level / total if self.normalized else total * losses.mean() - level
         slack, epsilon = self._slack(kept, levels), self.gamma.new_tensor(levels)
         return Step(lagrangian, losses.detach().mean(), slack, draws, chains, outputs[order.argsort()], epsilon, stale)
 
@@ -83,15 +86,18 @@ class InvarianceMixture(InvarianceConstrained):
         known = None if indices is None else indices[rows.to(indices.device)]
         return self._choose(k, model, images[rows], targets[rows.to(targets.device)], generator, known)
 
+    def _finished(self, images: Tensor, generator: torch.Generator) -> Tensor:
+        """Return proposals as the model sees them; uniform draws as they are, to be finished with the clean ones."""
+        return images if self.n_steps == 0 else super()._finished(images, generator)
+
     def _kept(self, chosen: Chosen, trained: Tensor, model: Model, generator: torch.Generator) -> Tensor:
         """Return the loss of each image a constraint looked at; the first of them were trained on."""
         if chosen.scores is None:  # uniform draws: those that were trained on have a loss, the others need one
             n = len(trained)
             if n == len(chosen.labels):
                 return trained
-            with own_randomness(generator, chosen.inputs.device):
-                rest = (chosen.inputs[n:], chosen.labels[n:])
-                more = score(model, *rest, self.loss_fn, self.scoring, self.scoring_batch)
+            inputs = super()._finished(chosen.inputs[n:], generator)
+            more = self._score(model, inputs, chosen.labels[n:], generator)
             return torch.cat([doubles(trained), doubles(more)])
         if chosen.rows is not None:  # the first of a remembered chain has the loss of another visit
             return torch.cat([doubles(trained), doubles(chosen.chain.loss.flatten()[len(trained) :])])

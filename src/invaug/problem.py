@@ -206,8 +206,7 @@ class InvarianceConstrained(nn.Module):
         if remembers:  # the first of the proposals is where the last visit left the chain, which nobody scores again
             old, stored = self.memories[k].recall(rows)  # type: ignore[operator]
             draw = Draw.cat([old, draw])
-        with own_randomness(generator, images.device):
-            inputs = self.finish(constraint.transforms.apply(_times(images, n_repeats), draw))
+        inputs = self._finished(constraint.transforms.apply(_times(images, n_repeats), draw), generator)
         if self.n_steps == 0:  # one proposal each: nothing to score, nothing to choose
             return Chosen(inputs, labels, draw, Chain.of_one(shape[1:], inputs.device), constraint.sampler)
         if remembers:
@@ -220,6 +219,11 @@ class InvarianceConstrained(nn.Module):
         known = rows if remembers else None
         return Chosen(inputs[kept], labels, draw[kept.cpu()], chain, constraint.sampler, scores, known)
 
+    def _finished(self, images: Tensor, generator: torch.Generator) -> Tensor:
+        """Return proposals as the model sees them."""
+        with own_randomness(generator, images.device):
+            return self.finish(images)
+
     def _score(self, model: Model, inputs: Tensor, labels: Tensor, generator: torch.Generator) -> Tensor:
         """Return the losses of proposals."""
         leaves_no_trace = own_randomness(generator, inputs.device) if self.scoring == "frozen" else nullcontext()
@@ -230,6 +234,8 @@ class InvarianceConstrained(nn.Module):
     def _note(self, chosen: list[Chosen | None], losses: list[Tensor]) -> Tensor:
         """Remember where chains stand, with the losses of their views; return how far those of old views had moved."""
         stale, there = torch.full_like(self.gamma, math.nan), iter(losses)
+        if not self.memories:
+            return stale
         for k, each in enumerate(chosen):
             if each is None:
                 continue
