@@ -89,6 +89,8 @@ class Chosen(NamedTuple):
     """Of all proposals, shape (n_steps + 1, n_views, batch); None where nothing was scored."""
     rows: Tensor | None = None
     """Which training images they are, where their chains are remembered."""
+    judged: Tensor | None = None
+    """The scores as the sampler saw them: beside how likely a law that learns made each proposal."""
 
 
 def to_unit(images: Tensor) -> Tensor:
@@ -131,7 +133,7 @@ def check_batch(images: Tensor, targets: Tensor) -> None:
 
 def check_problem(
     constraints: tuple[Constraint, ...], n_steps: int, n_views: int, dual_lr: float, gamma_init: float, price: float,
-    scoring: str, scoring_batch: int | None,
+    learn: float, scoring: str, scoring_batch: int | None,
 ) -> None:  # fmt: skip
     """Refuse settings that make no problem."""
     for constraint in constraints:
@@ -150,6 +152,8 @@ def check_problem(
         raise ValueError(f"gamma_init must not be negative or infinite, got {gamma_init}")
     if not 0 < price < math.inf:
         raise ValueError(f"price must be above 0 and not infinite, got {price}")
+    if not 0 <= learn < math.inf:
+        raise ValueError(f"learn must not be negative or infinite, got {learn} (0 proposes uniformly)")
     if scoring not in ("frozen", "train"):
         raise ValueError(f'scoring must be "frozen" or "train", got {scoring!r}')
     if scoring_batch is not None and scoring_batch < 1:

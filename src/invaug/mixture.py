@@ -104,7 +104,7 @@ class InvarianceMixture(InvarianceConstrained):
         if chosen.sampler is not metropolis_hastings:
             return chosen.chain.loss.flatten()
         scores = doubles(chosen.scores)
-        law = chain_probabilities(scores)
+        law = chain_probabilities(scores if chosen.judged is None else chosen.judged)
         return torch.where(law > 0, law * scores, 0.0).sum(dim=0).flatten()
 
 

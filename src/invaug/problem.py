@@ -24,8 +24,9 @@ from invaug.constraint import (
 )
 from invaug.draws import Draw
 from invaug.images import doubles
+from invaug.learned import LossTable
 from invaug.memory import ChainMemory
-from invaug.samplers import Chain
+from invaug.samplers import Chain, metropolis_hastings
 from invaug.scoring import Loss, Model, detached, own_randomness, per_sample, score
 
 HORIZON = 10  # batches the running mean of epsilon="auto" looks back
@@ -59,6 +60,8 @@ class InvarianceConstrained(nn.Module):
             view each is remembered with its loss, so a chain of n_steps transitions scores n_steps proposals, not one
             more; on one device. 0 starts every chain anew.
         age: Visits a remembered view may stay; then its chain starts anew.
+        learn: Power of a law that learns: operations and strengths are proposed in proportion to the loss under them so
+            far, to this power. Metropolis–Hastings chains correct for it, and end on the same law; 0 proposes by U(G).
         seed: With the number of batches seen and the rank, the only source of randomness.
     """
 
@@ -84,10 +87,11 @@ class InvarianceConstrained(nn.Module):
         clean: bool = True,
         remember: int = 0,
         age: int = 4,
+        learn: float = 0.0,
         seed: int = 0,
     ) -> None:
         super().__init__()
-        check_problem(constraints, n_steps, n_views, dual_lr, gamma_init, price, scoring, scoring_batch)
+        check_problem(constraints, n_steps, n_views, dual_lr, gamma_init, price, learn, scoring, scoring_batch)
         if not clean and ([c.active and c.share == 1 for c in constraints] != [True] or n_views > 1):
             raise ValueError("clean=False needs one constraint and one view of whole batches: all there is to learn")
         if normalized and not clean:
@@ -108,6 +112,9 @@ class InvarianceConstrained(nn.Module):
         self.memories = nn.ModuleList(
             ChainMemory(remember, constraint.transforms.ops[0].n_magnitudes, age, constraint.transforms.depth)
             for constraint in constraints[:n_memories]
+        )
+        self.tables = nn.ModuleList(
+            LossTable(c.transforms, learn) for c in constraints[: len(constraints) * bool(learn)]
         )
         self._auto = [i for i, constraint in enumerate(constraints) if constraint.auto]
         if self._auto:
@@ -202,22 +209,33 @@ class InvarianceConstrained(nn.Module):
         shape = (self.n_steps + 1, self.n_views, len(images))
         n_chains = self.n_views * len(images)
         n_repeats = shape[0] * shape[1]
-        draw = constraint.transforms.draw((n_repeats - remembers) * len(images), generator=generator)
+        law = self.tables[k].law() if self.tables else None  # type: ignore[operator]
+        draw = constraint.transforms.draw((n_repeats - remembers) * len(images), generator=generator, law=law)
         if remembers:  # the first of the proposals is where the last visit left the chain, which nobody scores again
             old, stored = self.memories[k].recall(rows)  # type: ignore[operator]
             draw = Draw.cat([old, draw])
         inputs = self._finished(constraint.transforms.apply(_times(images, n_repeats), draw), generator)
         if self.n_steps == 0:  # one proposal each: nothing to score, nothing to choose
             return Chosen(inputs, labels, draw, Chain.of_one(shape[1:], inputs.device), constraint.sampler)
-        if remembers:
-            fresh = self._score(model, inputs[n_chains:], repeated(targets, self.n_steps), generator)
-            scores = torch.cat([stored.to(fresh), fresh]).view(shape)
-        else:
-            scores = self._score(model, inputs, repeated(targets, n_repeats), generator).view(shape)
-        chain = constraint.sampler(scores, generator=generator)
+        n_old = n_chains * remembers
+        scores = self._score(model, inputs[n_old:], repeated(targets, n_repeats - remembers), generator)
+        scores = (torch.cat([stored.to(scores), scores]) if remembers else scores).view(shape)
+        judged = self._judged(k, draw, scores, n_old)
+        chain = constraint.sampler(judged, generator=generator)
+        if judged is not scores:
+            chain = chain._replace(loss=scores.gather(0, chain.state[None]).squeeze(0))
         kept = chain.state.view(-1) * n_chains + torch.arange(n_chains, device=chain.state.device)
         known = rows if remembers else None
-        return Chosen(inputs[kept], labels, draw[kept.cpu()], chain, constraint.sampler, scores, known)
+        return Chosen(inputs[kept], labels, draw[kept.cpu()], chain, constraint.sampler, scores, known, judged)
+
+    def _judged(self, k: int, draw: Draw, scores: Tensor, n_old: int) -> Tensor:
+        """Return what the sampler sees: the scores, beside how likely a law that learns made them; it is told them."""
+        if not self.tables:
+            return scores
+        tilt: Tensor = self.tables[k].tilt(draw)  # type: ignore[operator]
+        self.tables[k].learn(draw[n_old:], scores.flatten()[n_old:])  # type: ignore[operator]
+        corrects = self.constraints[k].sampler is metropolis_hastings
+        return scores / tilt.to(scores).view(scores.shape) if corrects else scores
 
     def _finished(self, images: Tensor, generator: torch.Generator) -> Tensor:
         """Return proposals as the model sees them."""
@@ -234,12 +252,12 @@ class InvarianceConstrained(nn.Module):
     def _note(self, chosen: list[Chosen | None], losses: list[Tensor]) -> Tensor:
         """Remember where chains stand, with the losses of their views; return how far those of old views had moved."""
         stale, there = torch.full_like(self.gamma, math.nan), iter(losses)
-        if not self.memories:
-            return stale
         for k, each in enumerate(chosen):
             if each is None:
                 continue
             mine = next(there).detach()
+            if self.tables and each.scores is None:
+                self.tables[k].learn(each.draw[: len(mine)], mine)  # type: ignore[operator]
             if each.rows is None or each.scores is None:
                 continue
             stayed = each.chain.state.view(-1) == 0

@@ -101,21 +101,31 @@ class TransformSet:
         weights = None if self.weights is None else tuple(self.weights[i] for i in kept)
         return replace(self, ops=tuple(self.ops[i] for i in kept), weights=weights)
 
-    def draw(self, n: int, *, generator: torch.Generator | None = None) -> Draw:
-        """Return one random transformation for each of n images, from the generator (or torch's own)."""
+    def draw(
+        self, n: int, *, generator: torch.Generator | None = None,
+        law: Callable[[Array], tuple[Array, Array]] | None = None,
+    ) -> Draw:  # fmt: skip
+        """Return one random transformation for each of n images, from the generator (or torch's own).
+
+        Args:
+            law: Makes operations and levels of two uniform numbers an image; by default by weight, and uniform levels.
+        """
         if n < 0:
             raise ValueError(f"n must not be negative, got {n}")
         device = None if generator is None else generator.device
         # every set takes the same numbers from the generator, so changing a set does not shift what follows
         uniforms = torch.rand(UNIFORMS, n, dtype=torch.float64, generator=generator, device=device).cpu().numpy()
         # numpy, because for a few numbers per image the calls are the cost, and torch's cost five times as much
-        op = self._shares.searchsorted(uniforms[0], side="right")
-        level = (uniforms[1] * (self.n_levels - self.min_level)).astype(np.int64) + self.min_level
+        op, level = (law or self._uniform)(uniforms[:2])
         magnitude = self._signed(op, self._magnitudes[op, level], uniforms[2] < 0.5)
         if self._any_continuous:
             magnitude, level = self._continuous(op, level, magnitude, uniforms[2:4])
-        then = self._rest.draw(n, generator=generator) if self.depth > 1 else None
+        then = self._rest.draw(n, generator=generator, law=law) if self.depth > 1 else None
         return Draw(*map(torch.from_numpy, (op, level, magnitude, uniforms[4:].T.copy())), then=then)
+
+    def _uniform(self, uniforms: Array) -> tuple[Array, Array]:
+        op = self._shares.searchsorted(uniforms[0], side="right")
+        return op, (uniforms[1] * (self.n_levels - self.min_level)).astype(np.int64) + self.min_level
 
     def every(self) -> Draw:
         """Return each distinct transformation of a finite set once: every operation, level and sign that differ."""
