@@ -654,8 +654,9 @@ def test_passes_are_counted_as_a_step_makes_them(settings, expected):
     assert measures.passes(configs.build({"preset": "two-view", **settings})) == expected
 
 
-def test_the_default_costs_a_quarter_more_than_plain_training():
-    assert measures.passes(configs.build({})) == 3.75
+def test_the_default_costs_what_plain_training_costs():
+    assert measures.passes(configs.build({})) == 3.0
+    assert measures.passes(configs.build({"method": "constrained"})) == 3.75
 
 
 def compared(accuracies, seconds=1.0):

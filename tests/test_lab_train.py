@@ -141,8 +141,8 @@ def test_penalty_keeps_gamma_where_it_starts(data: Path, tmp_path: Path) -> None
 
 @pytest.mark.parametrize(
     "more",
-    [{"epsilon": 0.7, "preset": "two-view"}, {"remember": 3, "gamma_init": 1.0}],
-    ids=["two-view", "default"],
+    [{"epsilon": 0.7, "preset": "two-view"}, {"gamma_init": 1.0}, {"method": "constrained", "remember": 3}],
+    ids=["two-view", "default", "remembered"],
 )
 def test_resumed_run_ends_as_the_uninterrupted_one(data: Path, tmp_path: Path, more: dict[str, Any]) -> None:
     settings = {"ema": 0.9, "val_fraction": 0.2, "crop": 2, **more}
@@ -177,18 +177,18 @@ def test_accumulated_batches_step_once(data: Path, tmp_path: Path) -> None:
 
 def test_compare_trains_the_baselines_under_the_same_budget(data: Path, tmp_path: Path) -> None:
     rows = train(data, tmp_path / "run", compare=True, epochs=1)
-    assert [row["method"] for row in rows] == ["none", "trivial", "constrained"]
+    assert [row["method"] for row in rows] == ["none", "trivial", "learned"]
     assert {row["epochs"] for row in rows} == {1}
-    assert {Path(row["run"]).name for row in rows} == {"none", "trivial", "constrained"}
+    assert {Path(row["run"]).name for row in rows} == {"none", "trivial", "learned"}
 
 
 def test_every_run_ends_with_its_page(data: Path, tmp_path: Path) -> None:
     train(data, tmp_path / "run", compare=True, epochs=1)
     pages = sorted(page.relative_to(tmp_path / "run") for page in (tmp_path / "run").rglob("report.html"))
     assert [str(page) for page in pages] == [
-        "constrained/report.html", "none/report.html", "report.html", "trivial/report.html",
+        "learned/report.html", "none/report.html", "report.html", "trivial/report.html",
     ]  # fmt: skip
-    assert "constrained" in (tmp_path / "run" / "report.html").read_text()
+    assert "learned" in (tmp_path / "run" / "report.html").read_text()
 
 
 def test_record_says_what_was_kept(data: Path, tmp_path: Path) -> None:
@@ -213,7 +213,8 @@ def test_by_default_a_run_has_the_proven_way(data: Path, tmp_path: Path) -> None
     problem = methods.problem(config, datasets.load(str(data)), Finish((0.0,), (1.0,), Randomness(0, False, 0, False)))
     (constraint,) = problem.constraints
     assert type(problem) is InvarianceMixture
-    assert (problem.normalized, problem.price, problem.memories[0].age) == (True, 3.0, 4)
+    assert (problem.normalized, problem.price, problem.n_steps, problem.tables[0].power) == (True, 3.0, 0, 2.0)
+    assert not problem.memories
     assert constraint.transforms == sets.mild()
     assert constraint.auto
 
@@ -224,7 +225,7 @@ def test_by_default_a_run_has_the_proven_way(data: Path, tmp_path: Path) -> None
         ({"n_views": 2}, False, 0), ({"share": 0.5}, False, 0), ({"method": "sampled"}, False, 0),
         ({"method": "worst"}, False, 0), ({"method": "uniform"}, True, 0), ({"n_steps": 0}, True, 0),
         ({"devices": 2}, True, 0), ({"preset": "two-view"}, False, 0), ({"preset": "paper"}, False, 0),
-        ({"preset": "two-view", "mixture": True}, True, 0), ({}, True, 4),
+        ({"preset": "two-view", "mixture": True}, True, 0), ({}, True, 0), ({"method": "constrained"}, True, 4),
     ],
 )  # fmt: skip
 def test_what_does_not_fit_the_default_falls_back(given: dict[str, Any], mixture: bool, remember: int) -> None:
@@ -336,3 +337,15 @@ def test_tensorboard_and_csv_hold_the_record(data: Path, tmp_path: Path) -> None
     table = (tmp_path / "run" / "record.csv").read_text()
     row = json.loads((tmp_path / "run" / "record.jsonl").read_text())
     assert str(row["train_loss"]) in table
+
+
+@pytest.mark.parametrize(
+    ("given", "learn"),
+    [
+        ({}, 2.0), ({"learn": 1.0}, 1.0), ({"n_views": 2}, 2.0), ({"method": "constrained"}, 0.0),
+        ({"method": "constrained", "learn": 1.0}, 1.0), ({"method": "uniform"}, 0.0), ({"preset": "paper"}, 0.0),
+        ({"preset": "two-view", "method": "learned"}, 2.0),
+    ],
+)  # fmt: skip
+def test_only_the_learned_method_learns_unless_told(given: dict[str, Any], learn: float) -> None:
+    assert configs.build(given).learn == learn

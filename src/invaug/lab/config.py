@@ -13,6 +13,7 @@ from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationEr
 from invaug.lab.errors import UserError, nearest
 
 Method = Literal[
+    "learned",
     "constrained",
     "uniform",
     "trivial",
@@ -25,9 +26,12 @@ Method = Literal[
     "autoaugment",
     "deepaa",
 ]
+DEFAULT_METHOD: Method = "learned"
 CONFIGS = Path(__file__).parent / "configs"
-ONE_VIEW = ("constrained", "uniform")
+ONE_VIEW = ("constrained", "learned", "uniform")
 """Methods that have one view an image by default."""
+NO_CHAINS = ("learned", "uniform")
+"""Methods that keep what they draw."""
 
 
 def _level(value: Any) -> Any:
@@ -58,7 +62,7 @@ class Config(BaseModel):
 
     model: str = Field("auto", description="wrn-40-2, resnet-8, cnn, a timm name, or your own module:factory")
 
-    method: Method = Field("constrained", description="what decides the augmentation")
+    method: Method = Field(DEFAULT_METHOD, description="what decides the augmentation")
     preset: Literal["default", "two-view", "paper", "authors-code"] = Field(
         "default", description="ours, two views an image from the wide set, or settings as published"
     )
@@ -82,6 +86,7 @@ class Config(BaseModel):
     )
     price: float = Field(3.0, gt=0, lt=math.inf, description="what --epsilon auto pays for transformed loss")
     n_steps: int = Field(1, ge=0, description="accept/reject transitions; 0 draws uniformly")
+    learn: float = Field(2.0, ge=0, lt=math.inf, description="power of what --method learned has seen; 0 of others")
     n_views: int = Field(1, ge=1, description="transformed views kept per image")
     dual_lr: float = Field(2e-2, ge=0, description="step size of gamma")
     gamma_init: float = Field(0.0, ge=0, description="where gamma starts; the fixed weight of --method penalty")
@@ -131,18 +136,19 @@ class Config(BaseModel):
 
 
 TWO_VIEW: dict[str, Any] = {"mixture": False, "normalized": False, "remember": 0}
+CHAINS: dict[str, Any] = {**TWO_VIEW, "method": "constrained", "set": "wide"}
 """The clean and the transformed view of every image, as in the paper."""
 PRESETS: dict[str, dict[str, Any]] = {
     "default": {},
-    "two-view": {**TWO_VIEW, "set": "wide", "price": 1.0, "dual_lr": 5e-3},
+    "two-view": {**CHAINS, "price": 1.0, "dual_lr": 5e-3},
     "paper": {
-        **TWO_VIEW, "set": "wide", "epsilon": None,
+        **CHAINS, "epsilon": None,
         "n_steps": 2, "dual_lr": 1e-3, "n_levels": 30, "scoring": "frozen", "joint": False, "optimizer": "sgd",
         "lr": 0.1, "weight_decay": 5e-4, "batch_size": 128, "epochs": 200, "crop": 4, "flip": "yes", "cutout": 16,
         "clip": 5.0,
     },
     "authors-code": {
-        **TWO_VIEW, "set": "wide", "epsilon": None,
+        **CHAINS, "epsilon": None,
         "n_steps": 1, "dual_lr": 1e-4, "n_levels": 30, "scoring": "train", "scoring_batch": 1_000_000, "joint": False,
         "identity": False, "optimizer": "sgd", "lr": 0.1, "weight_decay": 5e-4, "batch_size": 128, "epochs": 200,
         "crop": 4, "flip": "yes", "cutout": 16, "clip": 5.0,
@@ -167,15 +173,21 @@ def build(given: Mapping[str, Any]) -> Config:
     return config
 
 
+def method_of(given: Mapping[str, Any]) -> str:
+    """Return the method that is given, or that of the preset."""
+    return str(given.get("method") or PRESETS.get(str(given.get("preset")), {}).get("method", DEFAULT_METHOD))
+
+
 def _fallback(given: Mapping[str, Any]) -> dict[str, Any]:
     """Return what gives way of the defaults where they do not fit: several views, a share, the paper's ablations,
     uniform draws, several devices."""
-    method = given.get("method", "constrained")
+    method = method_of(given)
     several = given.get("n_views", 1) != 1 or given.get("share", 1) != 1
+    proposes = {} if method == "learned" else {"learn": 0.0}
     if several or method not in ONE_VIEW:
-        return TWO_VIEW
-    forgets = method == "uniform" or given.get("n_steps", 1) == 0 or given.get("devices", 1) != 1
-    return {"remember": 0} if forgets else {}
+        return {**TWO_VIEW, **proposes}
+    forgets = method in NO_CHAINS or given.get("n_steps", 1) == 0 or given.get("devices", 1) != 1
+    return {**proposes, "remember": 0} if forgets else proposes
 
 
 def _gamma_of_views(given: Mapping[str, Any]) -> dict[str, Any]:
@@ -207,7 +219,11 @@ def _check_together(config: Config) -> None:
             raise UserError(f"families.{name}.epsilon must be a number, at least 0, got {level}")
     if config.mixture and (config.n_views > 1 or config.share < 1 or config.method == "sampled"):
         raise UserError("mixture has one view an image: leave out n_views, share and method sampled")
-    chains = config.n_steps > 0 and config.method != "uniform"
+    if config.method == "uniform" and config.learn:
+        raise UserError(f"method uniform does not learn: leave out learn {config.learn:g}, or take --method learned")
+    if config.method == "learned" and not config.learn:
+        raise UserError("method learned needs a power above 0: --learn 2, or take --method uniform")
+    chains = config.n_steps > 0 and config.method not in NO_CHAINS
     if config.remember and (config.n_views > 1 or config.share < 1 or not chains or config.devices > 1):
         raise UserError(
             "remember needs chains of one view on one device: n_steps 1 or more, no n_views, share, devices"

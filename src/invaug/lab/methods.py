@@ -38,6 +38,9 @@ class MethodSpec:
 
 METHODS: dict[str, MethodSpec] = {
     "constrained": MethodSpec("loss on λ_c's transformations at most epsilon (the paper)", True),
+    "learned": MethodSpec(
+        "loss on transformations drawn by how hard they have been at most epsilon", True, settings={"n_steps": 0}
+    ),
     "uniform": MethodSpec("loss on uniform transformations at most epsilon", True, settings={"n_steps": 0}),
     "worst": MethodSpec("loss on the worst proposal at most epsilon", True, worst),
     "penalty": MethodSpec("clean loss + gamma_init * loss on λ_c's transformations", True, settings={"dual_lr": 0.0}),
@@ -171,7 +174,7 @@ def problem(config: Config, dataset: Dataset, finish: Finish) -> InvarianceConst
         constraints = [
             Constraint(replace(s, depth=in_a_row), level, spec.sampler, config.share) for (_, s), level in pairs
         ]
-    names = ("n_steps", "n_views", "dual_lr", "gamma_init", "normalized", "price")
+    names = ("n_steps", "n_views", "dual_lr", "gamma_init", "normalized", "price", "learn")
     settings = {name: getattr(config, name) for name in names} | spec.settings
     kind: type[InvarianceConstrained] = InvarianceConstrained
     if config.mixture and constraints:

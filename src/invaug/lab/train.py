@@ -85,7 +85,7 @@ def run_all(
 
 def stored_settings(out: Path, given: Mapping[str, Any], compare: bool, trust_model: bool) -> dict[str, Any]:
     """Return the settings the run was started with; of several compared, those of one that has begun."""
-    methods_there = dict.fromkeys([str(given.get("method", "constrained")), *COMPARED])
+    methods_there = dict.fromkeys([configs.method_of(given), *COMPARED])
     folders = [out / method for method in methods_there] if compare else [out]
     folder = next((folder for folder in folders if (folder / "config.toml").exists()), None)
     if folder is None:

@@ -97,7 +97,8 @@ class Training:
         self.tally = Tally(self.problem)
 
     def _changing(self) -> list[Tensor]:
-        return [*self.model.buffers(), self.problem.n_batches, *self.problem.memories.buffers()]
+        state = (self.problem.memories, self.problem.tables)
+        return [*self.model.buffers(), self.problem.n_batches, *(buffer for part in state for buffer in part.buffers())]
 
 
 OPTIMIZERS: dict[str, Callable[[Any, Config], torch.optim.Optimizer]] = {

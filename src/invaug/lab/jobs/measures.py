@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from itertools import pairwise
 from typing import Any
 
-from invaug.lab.config import Config
+from invaug.lab.config import NO_CHAINS, Config
 
 Row = Mapping[str, Any]
 GEOMETRIC = ("Rotate", "ShearX", "ShearY", "TranslateX", "TranslateY")
@@ -17,7 +17,8 @@ PLAIN = ("Identity", "AutoContrast", "Equalize")
 EXTREME = 5 / 6  # of the way from doing nothing to the largest magnitude
 TEST, HELD_OUT = "test", "held_out"
 """The images a run is measured on when it is done."""
-CONSTRAINS = ("constrained", "uniform", "worst", "penalty", "identity-mix", "sampled")  # without importing torch
+# without importing torch
+CONSTRAINS = ("constrained", "learned", "uniform", "worst", "penalty", "identity-mix", "sampled")
 POINTS = 21  # of a curve
 BINS = 6  # of the levels in the results
 
@@ -50,7 +51,7 @@ def passes(config: Config) -> float:
     """Return the passes a training image costs: forward 1, backward 2, a scored proposal 1."""
     if config.method not in CONSTRAINS:
         return 3.0
-    scored = config.n_steps + (not config.remember) if config.n_steps and config.method != "uniform" else 0
+    scored = config.n_steps + (not config.remember) if config.n_steps and config.method not in NO_CHAINS else 0
     if config.mixture:  # one view an image; the part that is transformed is scored
         gamma = config.price if config.epsilon == "auto" else config.gamma_init or 1.0
         return 3.0 + scored * max(gamma / (1 + gamma), config.watched)

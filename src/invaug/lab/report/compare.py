@@ -7,6 +7,7 @@ from collections.abc import Callable, Sequence
 from invaug.lab.report.constraints import at, constraint_name, names_of
 from invaug.lab.report.figures import Bars, Figure, Point, Scatter
 from invaug.lab.report.groups import (
+    NO_CHAINS,
     Group,
     baseline_of,
     mean_of,
@@ -147,7 +148,7 @@ def _error(run: Run) -> float | None:
 
 
 def _setting(group: Group, key: str) -> float | None:
-    return 0.0 if key == "n_steps" and group.method == "uniform" else group.runs[0].number(key)
+    return 0.0 if key == "n_steps" and group.method in NO_CHAINS else group.runs[0].number(key)
 
 
 def _families(groups: Sequence[Group], key: str) -> list[Group]:

@@ -17,8 +17,9 @@ NOT_THE_METHOD = {
 FIRST = ("method", "set", "epsilon", "n_steps")  # what a label begins with
 ONLY_CONSTRAINED = {
     "epsilon", "n_steps", "n_views", "dual_lr", "gamma_init", "scoring", "joint", "families", "ranges",
-    "share",
+    "share", "price", "mixture", "watched", "remember", "normalized", "learn", "depth",
 }  # fmt: skip
+NO_CHAINS = ("learned", "uniform")
 UNCONSTRAINED = {"none", "trivial", "randaugment", "autoaugment", "deepaa"}
 PLAINEST = ("trivial", "none", "uniform")
 """Which method others are compared with, if it is there: the paper's own baseline first."""
@@ -77,7 +78,7 @@ def _decisive(runs: Sequence[Run]) -> list[str]:
 def _said(run: Run, key: str) -> str:
     """Return a setting as text, nothing where it has no say in the run's method."""
     method = run.text("method")
-    if (key in ONLY_CONSTRAINED and method in UNCONSTRAINED) or (key == "n_steps" and method == "uniform"):
+    if (key in ONLY_CONSTRAINED and method in UNCONSTRAINED) or (key == "n_steps" and method in NO_CHAINS):
         return ""
     value = run.settings.get(key)
     return "" if value is None else f"{value:g}" if isinstance(value, float) else plain(str(value))

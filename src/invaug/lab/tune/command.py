@@ -31,7 +31,7 @@ from invaug.lab.tune.space import Space, is_grid, parse, usual_levels
 
 PLAN, BEST, TUNE = "plan.json", "best.toml", "tune.json"
 TRIALS = 20
-HAVE_EPSILON = ("constrained", "uniform", "worst")
+HAVE_EPSILON = ("constrained", "learned", "uniform", "worst")
 MACHINE = ("data_dir", "workers", "device", "threads")
 """Settings that do not decide what comes out."""
 
@@ -116,7 +116,7 @@ def check(asked: Asked) -> None:
     if not asked.search and "epsilon" in asked.settings:
         level = asked.settings["epsilon"]
         raise UserError(f"tune chooses epsilon: leave {level} out, or name what to choose, as --search lr=0.01:0.3")
-    method = asked.settings.get("method", "constrained")
+    method = configs.method_of(asked.settings)
     if not asked.search and method in get_args(configs.Method) and method not in HAVE_EPSILON:
         raise UserError(f"method {method} has no epsilon: name what to choose, as --search lr=0.01:0.3")
 
