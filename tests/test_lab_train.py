@@ -213,7 +213,7 @@ def test_by_default_a_run_has_the_proven_way(data: Path, tmp_path: Path) -> None
     problem = methods.problem(config, datasets.load(str(data)), Finish((0.0,), (1.0,), Randomness(0, False, 0, False)))
     (constraint,) = problem.constraints
     assert type(problem) is InvarianceMixture
-    assert (problem.normalized, problem.price, problem.n_steps, problem.tables[0].power) == (True, 3.0, 0, 2.0)
+    assert (problem.normalized, problem.price, problem.n_steps, problem.tables[0].power) == (True, 3.0, 0, 1.0)
     assert not problem.memories
     assert constraint.transforms == sets.mild()
     assert constraint.auto
@@ -342,9 +342,9 @@ def test_tensorboard_and_csv_hold_the_record(data: Path, tmp_path: Path) -> None
 @pytest.mark.parametrize(
     ("given", "learn"),
     [
-        ({}, 2.0), ({"learn": 1.0}, 1.0), ({"n_views": 2}, 2.0), ({"method": "constrained"}, 0.0),
+        ({}, 1.0), ({"learn": 2.0}, 2.0), ({"n_views": 2}, 1.0), ({"method": "constrained"}, 0.0),
         ({"method": "constrained", "learn": 1.0}, 1.0), ({"method": "uniform"}, 0.0), ({"preset": "paper"}, 0.0),
-        ({"preset": "two-view", "method": "learned"}, 2.0),
+        ({"preset": "two-view", "method": "learned"}, 1.0),
     ],
 )  # fmt: skip
 def test_only_the_learned_method_learns_unless_told(given: dict[str, Any], learn: float) -> None:

@@ -73,7 +73,7 @@ class Step(NamedTuple):
     @property
     def acceptance(self) -> Tensor:
         """Share of accepted transitions, one per constraint; NaN where there were none."""
-        shares = [float(chain.accepted.float().mean()) if chain else math.nan for chain in self.chains]
+        shares = [float(c.accepted.float().mean()) if c and c.accepted.numel() else math.nan for c in self.chains]
         return torch.tensor(shares)
 
 

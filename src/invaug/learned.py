@@ -44,6 +44,8 @@ class LossTable(nn.Module):
         # a continuous magnitude has no level, so its operation has one bin
         shares = np.where(by_level, self._counts / self._counts.sum(), np.eye(1, N_BINS))
         self._uniform = weights[:, None] * shares
+        columns = np.append(np.arange(transforms.n_levels) * N_BINS // transforms.n_levels, 0)  # the last for level -1
+        self._places = np.arange(len(weights))[:, None] * N_BINS + columns
         self.register_buffer("ratio", torch.ones(len(transforms.ops), N_BINS))
         self.register_buffer("mean", torch.zeros(()))
 
@@ -60,40 +62,40 @@ class LossTable(nn.Module):
 
     def tilt(self, draw: Draw) -> Tensor:
         """Return how much likelier this law makes each draw than U(G), up to a constant; float64, on the CPU."""
-        return torch.from_numpy(self._hardness(draw) ** self.power)
+        return torch.from_numpy(self._hardness(self._cells(draw)) ** self.power)
 
     @torch.no_grad()
     def learn(self, draw: Draw, losses: Tensor) -> None:
-        """Take in the losses of some draws; what is not finite teaches nothing. All ranks learn the same."""
-        seen = losses.detach().double().cpu().numpy()
-        known = np.isfinite(seen)
-        mean = float(self.mean) or (float(seen[known].mean()) if known.any() else 0.0)
-        errors = np.where(known, np.nan_to_num(seen) / max(mean, 1e-12) - self._hardness(draw), 0.0)
-        sums = np.zeros((3, self.ratio.numel()))
-        for layer in draw.layers:
-            cells = self._cells(layer)
-            sums[0] += np.bincount(cells, errors, sums.shape[1])
-            sums[1] += np.bincount(cells, known, sums.shape[1])
-        sums[2, :2] = seen[known].sum(), known.sum()
+        """Take in the losses of the first draws; what is not finite teaches nothing. All ranks learn the same."""
+        seen = losses.detach().cpu().numpy().astype(np.float64)
+        known, cells = np.isfinite(seen), self._cells(draw)[:, : len(seen)]
+        if not known.all():
+            seen, cells = seen[known], cells[:, known]
+        before, size = float(self.mean), self.ratio.numel()
+        total, n = float(seen.sum()), len(seen)
+        errors = seen / max(before or total / max(n, 1), 1e-12) - self._hardness(cells)
+        every = cells.ravel()
+        sums = np.bincount(every, np.concatenate([errors] * len(cells)), size)
+        counts = np.bincount(every, minlength=size)
         if distributed.is_available() and distributed.is_initialized():
-            totals = torch.from_numpy(sums).to(self.ratio)
+            totals = torch.from_numpy(np.concatenate([sums, counts, [total, n]])).to(self.ratio)
             distributed.all_reduce(totals)
-            sums = totals.double().cpu().numpy()
-        if not sums[2, 1]:
+            sums, counts, (total, n) = np.split(totals.double().cpu().numpy(), [size, 2 * size])
+        if not n:
             return
-        counts = sums[1]
-        moved = (1 - (1 - RATE) ** counts) * sums[0] / np.maximum(counts, 1)
+        moved = (1 - (1 - RATE) ** counts) * sums / np.maximum(counts, 1)
         ratio = self.ratio.cpu().numpy() + moved.reshape(self.ratio.shape)
-        self.ratio.copy_(torch.from_numpy(ratio.clip(*BOUNDS)))
-        now = sums[2, 0] / sums[2, 1]
-        self.mean.fill_(now if float(self.mean) == 0 else 0.9 * float(self.mean) + 0.1 * now)
+        self.ratio.copy_(torch.from_numpy(np.minimum(np.maximum(ratio, BOUNDS[0]), BOUNDS[1])))
+        self.mean.fill_(total / n if before == 0 else 0.9 * before + 0.1 * total / n)
 
-    def _hardness(self, draw: Draw) -> Array:
-        ratio = self.ratio.cpu().numpy().astype(np.float64).ravel()
-        hardness: Array = np.prod([ratio[self._cells(layer)] for layer in draw.layers], axis=0)
+    def _hardness(self, cells: Array) -> Array:
+        hardness: Array = self.ratio.cpu().numpy().ravel()[cells].prod(axis=0, dtype=np.float64)
         return hardness
 
-    def _cells(self, layer: Draw) -> Array:
-        level = layer.level.cpu().numpy().clip(min=0)
-        cells: Array = layer.op.cpu().numpy() * N_BINS + level * N_BINS // self.transforms.n_levels
-        return cells
+    def _cells(self, draw: Draw) -> Array:
+        """Return the place in the table of each operation of each draw, shape (depth, batch)."""
+        found, layer = [], draw
+        while layer is not None:
+            found.append(self._places[layer.op.cpu().numpy(), layer.level.cpu().numpy()])
+            layer = layer.then  # type: ignore[assignment]
+        return np.stack(found)

@@ -47,7 +47,7 @@ class InvarianceMixture(InvarianceConstrained):
         if not any(constraint.active for constraint in self.constraints):
             return super()._step(model, images, targets, indices, generator)  # plain training, bit for bit
         gammas = [g if c.active else 0.0 for g, c in zip(self.gamma.tolist(), self.constraints, strict=True)]
-        first, *rest = (part.to(images.device) for part in shared_out(len(images), [1.0, *gammas], generator))
+        first, *rest = shared_out(len(images), [1.0, *gammas], generator, images.device)
         chosen = [
             self._look(k, part, torch.cat([*rest, first]), model, images, targets, generator, indices)
             if self.constraints[k].active
@@ -108,13 +108,15 @@ class InvarianceMixture(InvarianceConstrained):
         return torch.where(law > 0, law * scores, 0.0).sum(dim=0).flatten()
 
 
-def shared_out(n: int, weights: Sequence[float], generator: torch.Generator) -> list[Tensor]:
+def shared_out(
+    n: int, weights: Sequence[float], generator: torch.Generator, device: torch.device | None = None
+) -> list[Tensor]:
     """Return the rows 0 to n - 1 in parts: each row in part k with probability weights[k] / sum(weights).
 
     Systematic sampling: how many rows a part gets differs from its expectation by less than one.
     """
-    u = float(torch.rand((), generator=generator, device=generator.device, dtype=torch.float64))
-    order = torch.randperm(n, generator=generator, device=generator.device)
+    u = torch.rand((), generator=generator, device=generator.device, dtype=torch.float64).item()
+    order = torch.randperm(n, generator=generator, device=generator.device).to(device or generator.device)
     ends, total = [0], sum(weights)
     for k in range(1, len(weights)):
         ends.append(min(math.floor(n * sum(weights[:k]) / total + u), n))

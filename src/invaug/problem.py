@@ -182,7 +182,8 @@ class InvarianceConstrained(nn.Module):
         stepped = self.gamma + self.dual_lr * slack.to(self.gamma)
         self.gamma.copy_(torch.where(stepped < math.inf, stepped.clamp(min=0), self.gamma))
         if math.isfinite(loss):
-            self.reached.copy_(self.reached.lerp(self.reached.new_tensor(loss), 1 / HORIZON).nan_to_num(loss))
+            reached = float(self.reached)
+            self.reached.fill_(loss if math.isnan(reached) else reached + (loss - reached) / HORIZON)
 
     def _auto_loss(self, slack: Tensor) -> float:
         """Return the mean loss of the constraints with epsilon="auto", by their gammas; NaN without them."""
@@ -257,7 +258,7 @@ class InvarianceConstrained(nn.Module):
                 continue
             mine = next(there).detach()
             if self.tables and each.scores is None:
-                self.tables[k].learn(each.draw[: len(mine)], mine)  # type: ignore[operator]
+                self.tables[k].learn(each.draw, mine)  # type: ignore[operator]
             if each.rows is None or each.scores is None:
                 continue
             stayed = each.chain.state.view(-1) == 0
@@ -296,7 +297,7 @@ class InvarianceConstrained(nn.Module):
     @torch.no_grad()
     def _slack(self, kept: list[Tensor], levels: list[float]) -> Tensor:
         """Return mean kept loss minus epsilon, over the samples of all ranks; -inf where epsilon is infinite."""
-        sums = [float(doubles(losses).sum()) for losses in kept]
+        sums = [doubles(losses).sum().item() for losses in kept]
         sizes = [float(len(losses)) for losses in kept]
         if kept and distributed.is_available() and distributed.is_initialized():
             totals = doubles(kept[0]).new_tensor([sums, sizes])

@@ -174,15 +174,16 @@ class TransformSet:
             raise ValueError(f"draw must have one row per image, got {len(draw)} rows for {n_images} images")
         if len(draw) == 0:
             return
-        low, high = (int(extreme) for extreme in draw.op.aminmax())
+        ops = draw.op.cpu().numpy()  # numpy, because for so few numbers the calls of torch are the cost
+        low, high = int(ops.min()), int(ops.max())
         if not 0 <= low <= high < len(self.ops):
             wrong = low if low < 0 else high
             raise ValueError(f"draw.op must lie in 0 to {len(self.ops) - 1}, got {wrong}: was it drawn from this set?")
         if draw.magnitude.ndim != self.ops[0].n_magnitudes:
             shape, count = tuple(draw.magnitude.shape), self.ops[0].n_magnitudes
             raise ValueError(f"magnitude must have {count} per image for {self.ops[0].name}, got shape {shape}")
-        total = draw.magnitude.detach().sum()
-        if not math.isfinite(total + draw.place.sum()):
+        total = draw.magnitude.detach().cpu().numpy().sum()
+        if not math.isfinite(total + draw.place.cpu().numpy().sum()):
             name = "place" if math.isfinite(total) else "magnitude"
             raise ValueError(f"{name} must be finite, got NaN or inf")
 

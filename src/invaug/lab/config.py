@@ -86,7 +86,7 @@ class Config(BaseModel):
     )
     price: float = Field(3.0, gt=0, lt=math.inf, description="what --epsilon auto pays for transformed loss")
     n_steps: int = Field(1, ge=0, description="accept/reject transitions; 0 draws uniformly")
-    learn: float = Field(2.0, ge=0, lt=math.inf, description="power of what --method learned has seen; 0 of others")
+    learn: float = Field(1.0, ge=0, lt=math.inf, description="power of the loss --method learned draws by; 0 of others")
     n_views: int = Field(1, ge=1, description="transformed views kept per image")
     dual_lr: float = Field(2e-2, ge=0, description="step size of gamma")
     gamma_init: float = Field(0.0, ge=0, description="where gamma starts; the fixed weight of --method penalty")
@@ -222,7 +222,7 @@ def _check_together(config: Config) -> None:
     if config.method == "uniform" and config.learn:
         raise UserError(f"method uniform does not learn: leave out learn {config.learn:g}, or take --method learned")
     if config.method == "learned" and not config.learn:
-        raise UserError("method learned needs a power above 0: --learn 2, or take --method uniform")
+        raise UserError("method learned needs a power above 0: --learn 1, or take --method uniform")
     chains = config.n_steps > 0 and config.method not in NO_CHAINS
     if config.remember and (config.n_views > 1 or config.share < 1 or not chains or config.devices > 1):
         raise UserError(

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from typing import Any
 
+import numpy as np
 import torch
 
 from invaug import Draw, InvarianceConstrained, Step, TransformSet
@@ -90,8 +91,6 @@ def shape_of(transforms: TransformSet) -> tuple[int, int]:
 
 def histogram(transforms: TransformSet, draw: Draw) -> torch.Tensor:
     """Return how often each operation was kept at each level; of several in a row, each counts."""
-    if draw.then is not None:
-        return sum((histogram(transforms, layer) for layer in draw.layers), torch.zeros((), dtype=torch.long))
     n_ops, n_columns = shape_of(transforms)
     column = draw.level
     if any(op.continuous for op in transforms.ops):  # such a magnitude has no level
@@ -99,7 +98,9 @@ def histogram(transforms: TransformSet, draw: Draw) -> torch.Tensor:
         low, high = torch.tensor([(-op.stop if op.signed else op.start, op.stop) for op in transforms.ops])[draw.op].T
         binned = ((size - low) / (high - low) * BINS).nan_to_num().long().clamp(0, BINS - 1)
         column = torch.where(draw.level < 0, binned, draw.level)
-    return torch.bincount(draw.op * n_columns + column, minlength=n_ops * n_columns).view(n_ops, n_columns)
+    cells = draw.op.cpu().numpy() * n_columns + column.cpu().numpy()
+    counts = torch.from_numpy(np.bincount(cells, minlength=n_ops * n_columns)).view(n_ops, n_columns)
+    return counts if draw.then is None else counts + histogram(transforms, draw.then)
 
 
 def entropy(counts: torch.Tensor) -> float:
