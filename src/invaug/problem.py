@@ -210,8 +210,8 @@ class InvarianceConstrained(nn.Module):
         shape = (self.n_steps + 1, self.n_views, len(images))
         n_chains = self.n_views * len(images)
         n_repeats = shape[0] * shape[1]
-        law = self.tables[k].law() if self.tables else None  # type: ignore[operator]
-        draw = constraint.transforms.draw((n_repeats - remembers) * len(images), generator=generator, law=law)
+        law = {"law": self.tables[k].law()} if self.tables else {}  # type: ignore[operator]
+        draw = constraint.transforms.draw((n_repeats - remembers) * len(images), generator=generator, **law)
         if remembers:  # the first of the proposals is where the last visit left the chain, which nobody scores again
             old, stored = self.memories[k].recall(rows)  # type: ignore[operator]
             draw = Draw.cat([old, draw])
