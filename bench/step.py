@@ -34,7 +34,9 @@ MIXTURES = {
     f"mixture, n_steps={n_steps}": {"n_steps": n_steps, "n_views": 1, "kind": InvarianceMixture} for n_steps in (0, 1)
 }
 MIXTURES["mixture, remembered chains"] = {"n_steps": 1, "n_views": 1, "kind": InvarianceMixture, "remember": True}
-MIXTURES["default of invaug train"] = {**MIXTURES["mixture, remembered chains"], "gamma_init": 3.0, "set": sets.mild()}
+DEFAULT: dict[str, Any] = {"gamma_init": 3.0, "set": sets.mild()}
+MIXTURES["default with chains"] = {**MIXTURES["mixture, remembered chains"], **DEFAULT}
+MIXTURES["default of invaug train"] = {**MIXTURES["mixture, n_steps=0"], **DEFAULT, "learn": 1.0}
 SETTINGS |= MIXTURES
 WIDE_SETTINGS = {name: SETTINGS[name] for name in ("n_steps=0, n_views=1", "n_steps=1, n_views=1", *MIXTURES)}
 GOAL = 1.25  # times a TrivialAugment step, of the cheapest constrained one
@@ -98,9 +100,9 @@ class TimedSet(TransformSet):
 
     watch: Stopwatch = field(default_factory=lambda: Stopwatch(time.perf_counter))
 
-    def draw(self, n: int, *, generator: torch.Generator | None = None) -> Draw:
+    def draw(self, n: int, *, generator: torch.Generator | None = None, law: Any = None) -> Draw:
         with self.watch.running():
-            return super().draw(n, generator=generator)
+            return super().draw(n, generator=generator, law=law)
 
     def apply(self, images: Tensor, draw: Draw) -> Tensor:
         with self.watch.running():

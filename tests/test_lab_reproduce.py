@@ -38,7 +38,9 @@ PAPER = (
     "table-synthetic", "figure-dual", "figure-epochs", "figure-frequency", "figure-levels", "table-runtime",
     "table-views", "table-bias", "table-epsilon-rule",
 )  # fmt: skip
-PAST = ("compare-pilot", "compare-epsilon", "compare-auto", "compare", "compare-time", "compare-front")
+PAST = (
+    "compare-pilot", "compare-samplers", "compare-epsilon", "compare-auto", "compare", "compare-time", "compare-front",
+)  # fmt: skip
 NAMES = (*PAPER, *PAST)
 EVERY = [(name, scale) for name in NAMES for scale in SCALES]
 

@@ -1,9 +1,9 @@
 """Past the paper: how augmentation methods compare in the low-data regime, ours by itself with no setting per dataset.
 
-Protocol, in this order: `compare-pilot` fixes our own settings on held-out training images of two of the datasets;
-`compare-epsilon` finds the best level of the paper's method on held-out images of every dataset; `compare-auto` puts
-the level that is chosen while training beside a grid of fixed ones, again on held-out images. Only then the runs start
-whose test images are looked at.
+Protocol, in this order: `compare-pilot` and `compare-samplers` fix our own settings on held-out training images of two
+of the datasets; `compare-epsilon` finds the best level of the paper's method on held-out images of every dataset;
+`compare-auto` puts the level that is chosen while training beside a grid of fixed ones, again on held-out images. Only
+then the runs start whose test images are looked at.
 """
 
 from __future__ import annotations
@@ -38,6 +38,26 @@ PILOT: dict[str, Settings] = {
     "price-3-remembered": {**MIXTURE, "method": "constrained", "n_steps": 1, "price": 3.0, "remember": 4},
     "price-10": {**MIXTURE, "price": 10.0},
 }
+FACTOR = (0.46, 1.54)
+FAMILIES = {
+    "geometry": {"Rotate": 18.0, "ShearX": 0.18, "ShearY": 0.18, "TranslateX": 6.0, "TranslateY": 6.0},
+    "colour": {
+        "AutoContrast": True, "Equalize": True, "Solarize": (256.0, 102.0), "Color": FACTOR, "Posterize": (8.0, 6.0),
+        "Contrast": FACTOR, "Brightness": FACTOR, "Sharpness": FACTOR,
+    },
+}  # fmt: skip
+"""The mild set in two groups, a gamma each."""
+SAMPLERS: dict[str, Settings] = {
+    "uniform": {"method": "uniform"},
+    "learned": {"method": "learned"},
+    "learned-squared": {"method": "learned", "learn": 2.0},
+    "chains": {"method": "constrained"},
+    "chains-fresh": {"method": "constrained", "remember": 0},
+    "chains-learned": {"method": "constrained", "learn": 1.0},
+    "worst-of-2": {"method": "worst", "n_steps": 1, "mixture": True, "normalized": True},
+    "two-groups": {"method": "learned", "families": FAMILIES, "depth": 2},
+}
+"""Ways to draw, all else as `invaug train` has it."""
 TWO_VIEW: dict[str, Settings] = {
     "uniform": {"method": "uniform", "dual_lr": 5e-3},
     "paper": {"method": "constrained", "n_steps": 1, "dual_lr": 5e-3},
@@ -96,6 +116,16 @@ def compare_pilot() -> Plan:
         for name, method in PILOT.items()
     ]
     return Plan(tuple(cells), 3, (NO_TEST, "what a step of each costs is in docs/benchmarks.md"))
+
+
+def compare_samplers() -> Plan:
+    """Ways to draw the transformed views: uniformly, by what was learned, by chains, the worst, by groups."""
+    cells = [
+        Cell(f"{data}-{name}", settings(data, held_out=HELD_OUT[data], **{"preset": "default", **method}))
+        for data in CHOSEN_ON
+        for name, method in SAMPLERS.items()
+    ]
+    return Plan(tuple(cells), 3, (NO_TEST,))
 
 
 def compare_epsilon() -> Plan:

@@ -129,6 +129,7 @@ PUBLISHED: Mapping[str, Published] = {
         "appendix, constraint level specification (a:table-epsilon-heuristic)", "not said", _epsilon_rule()
     ),
     "compare-pilot": OURS,
+    "compare-samplers": OURS,
     "compare-epsilon": OURS,
     "compare-auto": OURS,
     "compare": OURS,

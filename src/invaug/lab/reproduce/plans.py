@@ -223,6 +223,10 @@ def experiments() -> dict[str, Experiment]:
             ("held_out_accuracy", "held_out_loss", "gamma"),
         ),
         _beyond(
+            "compare-samplers", "Ways to draw the transformed views", beyond.compare_samplers(),
+            ("held_out_accuracy", "held_out_loss", "seconds_per_epoch"),
+        ),
+        _beyond(
             "compare-epsilon", "The best level of the paper's method", beyond.compare_epsilon(),
             ("held_out_accuracy", "gamma"),
         ),
