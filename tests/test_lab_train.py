@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import math
+import re
 from pathlib import Path
 from typing import Any
 
@@ -226,6 +228,7 @@ def test_by_default_a_run_has_the_proven_way(data: Path, tmp_path: Path) -> None
         ({"method": "worst"}, False, 0), ({"method": "uniform"}, True, 0), ({"n_steps": 0}, True, 0),
         ({"devices": 2}, True, 0), ({"preset": "two-view"}, False, 0), ({"preset": "paper"}, False, 0),
         ({"preset": "two-view", "mixture": True}, True, 0), ({}, True, 0), ({"method": "constrained"}, True, 4),
+        ({"n_steps": 2}, True, 4), ({"remember": 3}, True, 3), ({"n_steps": 1, "devices": 2}, True, 0),
     ],
 )  # fmt: skip
 def test_what_does_not_fit_the_default_falls_back(given: dict[str, Any], mixture: bool, remember: int) -> None:
@@ -349,3 +352,28 @@ def test_tensorboard_and_csv_hold_the_record(data: Path, tmp_path: Path) -> None
 )  # fmt: skip
 def test_only_the_learned_method_learns_unless_told(given: dict[str, Any], learn: float) -> None:
     assert configs.build(given).learn == learn
+
+
+@pytest.mark.parametrize(
+    ("given", "method"),
+    [
+        ({}, "learned"), ({"n_steps": 0}, "learned"), ({"n_steps": 1}, "constrained"), ({"remember": 2}, "constrained"),
+        ({"preset": "paper"}, "constrained"), ({"preset": "paper", "method": "uniform"}, "uniform"),
+    ],
+)  # fmt: skip
+def test_who_asks_for_chains_gets_the_method_that_has_them(given: dict[str, Any], method: str) -> None:
+    assert configs.build(given).method == method
+
+
+@pytest.mark.parametrize(
+    ("given", "said"),
+    [
+        ({"method": "learned", "n_steps": 2}, "method learned has no chains: leave out n_steps 2"),
+        ({"method": "uniform", "learn": 1.0}, "method uniform does not learn: leave out learn 1"),
+        ({"learn": 0.0}, "method learned needs a power above 0"),
+        ({"learn": math.inf}, "learn should be less than inf, got inf"),
+    ],
+)  # fmt: skip
+def test_a_law_that_cannot_be_is_refused(given: dict[str, Any], said: str) -> None:
+    with pytest.raises(UserError, match=re.escape(said)):
+        configs.build(given)

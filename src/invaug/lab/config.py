@@ -174,8 +174,10 @@ def build(given: Mapping[str, Any]) -> Config:
 
 
 def method_of(given: Mapping[str, Any]) -> str:
-    """Return the method that is given, or that of the preset."""
-    return str(given.get("method") or PRESETS.get(str(given.get("preset")), {}).get("method", DEFAULT_METHOD))
+    """Return the method that is given, or that of the preset; who asks for chains by their settings means chains."""
+    chains = given.get("n_steps") or given.get("remember")
+    usual = PRESETS.get(str(given.get("preset")), {}).get("method", "constrained" if chains else DEFAULT_METHOD)
+    return str(given.get("method") or usual)
 
 
 def _fallback(given: Mapping[str, Any]) -> dict[str, Any]:
@@ -183,7 +185,7 @@ def _fallback(given: Mapping[str, Any]) -> dict[str, Any]:
     uniform draws, several devices."""
     method = method_of(given)
     several = given.get("n_views", 1) != 1 or given.get("share", 1) != 1
-    proposes = {} if method == "learned" else {"learn": 0.0}
+    proposes = {"method": method, **({"n_steps": 0} if method == "learned" else {"learn": 0.0})}
     if several or method not in ONE_VIEW:
         return {**TWO_VIEW, **proposes}
     forgets = method in NO_CHAINS or given.get("n_steps", 1) == 0 or given.get("devices", 1) != 1
@@ -223,10 +225,13 @@ def _check_together(config: Config) -> None:
         raise UserError(f"method uniform does not learn: leave out learn {config.learn:g}, or take --method learned")
     if config.method == "learned" and not config.learn:
         raise UserError("method learned needs a power above 0: --learn 1, or take --method uniform")
+    if config.method == "learned" and config.n_steps:
+        raise UserError(f"method learned has no chains: leave out n_steps {config.n_steps}, or use method constrained")
     chains = config.n_steps > 0 and config.method not in NO_CHAINS
     if config.remember and (config.n_views > 1 or config.share < 1 or not chains or config.devices > 1):
         raise UserError(
-            "remember needs chains of one view on one device: n_steps 1 or more, no n_views, share, devices"
+            "remember needs chains of one view on one device: "
+            "--method constrained, n_steps 1 or more, no n_views, share, devices"
         )
     if config.method == "penalty" and not config.gamma_init:
         raise UserError("method penalty needs the weight of the transformed loss: --gamma-init, for example 1")
