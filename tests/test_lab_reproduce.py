@@ -39,7 +39,8 @@ PAPER = (
     "table-views", "table-bias", "table-epsilon-rule",
 )  # fmt: skip
 PAST = (
-    "compare-pilot", "compare-samplers", "compare-epsilon", "compare-auto", "compare", "compare-time", "compare-front",
+    "compare-pilot", "compare-samplers", "compare-epsilon", "compare-auto", "compare", "compare-cost",
+    "compare-time", "compare-front",
 )  # fmt: skip
 NAMES = (*PAPER, *PAST)
 EVERY = [(name, scale) for name in NAMES for scale in SCALES]
@@ -682,6 +683,8 @@ def test_the_comparison_is_a_row_for_each_method_and_a_column_for_each_dataset()
                              f"42.5 ± {half:.1f}", "1.00 (1.00 ×)")  # fmt: skip
     assert table.rows[1][-1] == "1.50 (1.50 ×)"
     assert pivot.table(found, found).columns[-2] == "mean, equal time"
+    slow = compared({"trivial": [0.40, 0.42], "invaug": [0.44, 0.46]}, seconds=3.0)
+    assert pivot.table(found, costs=slow).rows[1][-1] == "3.00 (3.00 ×)"
 
 
 def test_gaps_are_those_of_runs_of_the_same_seed():
@@ -714,6 +717,23 @@ def test_auto_is_held_against_the_best_of_the_grid(auto, word):
     assert line.endswith(f"within one standard error: {word}")
 
 
+@pytest.mark.parametrize(("ours", "said"), [(0.45, "+5.0"), (0.35, "-5.0")])
+def test_the_front_is_said_budget_by_budget(ours, said):
+    rows = [
+        Row(f"{budget}-{name}", seed, DONE, {}, {"test_accuracy": (ours if name == "invaug" else 0.3) + seed / 100}, {})
+        for budget in (25, 50)
+        for name in beyond.FRONT
+        for seed in range(2)
+    ]
+    rows += [Row("25-paper", seed, DONE, {}, {"test_accuracy": 0.4 + seed / 100}, {}) for seed in range(2)]
+    rows = [row for i, row in enumerate(rows) if row.cell != "25-paper" or i >= len(rows) - 2]
+    lines = pivot.front_words(Outcome(plans.find("compare-front"), "small", rows))
+    assert lines[0].startswith("25 epochs of TrivialAugment: the best of ours, invaug (default), ")
+    assert f"is {said}" in lines[0]
+    assert "the paper's, two views, best epsilon" in lines[0]
+    assert len(lines) == 2
+
+
 def test_the_table_in_the_readme_is_the_one_the_results_make():
     root = Path(__file__).parent.parent
     assert page.compared(root / "results") in (root / "README.md").read_text(encoding="utf-8")
@@ -721,8 +741,8 @@ def test_the_table_in_the_readme_is_the_one_the_results_make():
 
 def test_equal_time_is_by_the_costs_that_were_measured():
     root = Path(__file__).parent.parent
-    found = Outcome(plans.find("compare"), "small", outcome.read(outcome.path_of(root / "results", "compare", "small")))
-    assert {name: pytest.approx(pivot.cost(found, name), abs=0.1) for name in pivot.NAMES} == beyond.COST
+    found = page.read(root / "results", "compare-cost")
+    assert {name: pytest.approx(max(pivot.cost(found, name), 1.0), abs=0.03) for name in pivot.NAMES} == beyond.COST
     for cell in plan_of("compare-time", "small").cells:
         data, name = next(
             (data, cell.label[len(data) + 1 :]) for data in pivot.DATA if cell.label.startswith(f"{data}-")

@@ -106,16 +106,16 @@ def page(results: Path, name: str = "reproduce") -> str:
     return "\n".join([HEADS[name], *(section(experiment, results) for experiment in experiments(name))])
 
 
-def timed(results: Path) -> Outcome | None:
-    """Return the comparison for equal time, None where it has not run."""
-    rows = outcome.read(outcome.path_of(results, "compare-time", "small"))
-    return Outcome(plans.find("compare-time"), "small", rows) if rows else None
+def read(results: Path, name: str) -> Outcome | None:
+    """Return what an experiment of ours found, None where it has not run."""
+    rows = outcome.read(outcome.path_of(results, name, "small"))
+    return Outcome(plans.find(name), "small", rows) if rows else None
 
 
 def compared(results: Path) -> str:
     """Return the table of the README."""
     found = Outcome(plans.find("compare"), "small", outcome.read(outcome.path_of(results, "compare", "small")))
-    return to_markdown(pivot.table(found, timed(results)))
+    return to_markdown(pivot.table(found, read(results, "compare-time"), read(results, "compare-cost")))
 
 
 def _section_of_ours(experiment: Experiment, results: Path) -> str:
@@ -152,11 +152,10 @@ def _scale(experiment: Experiment, scale: Scale, results: Path) -> Iterator[str]
     found = Outcome(experiment, scale, rows)
     yield from (f"{scale.capitalize()} scale, {command}:", "")
     if experiment.name in pivot.PIVOTED:
-        beside = timed(results) if experiment.name == "compare" else None
-        words = (f"- {escaped(line)}" for line in pivot.words(found))
-        yield from (to_markdown(pivot.table(found, beside)), *words, "")
-    if experiment.name == "compare-auto":
-        yield from (*(f"- {escaped(line)}" for line in pivot.auto_words(found)), "")
+        beside = read(results, "compare-time") if experiment.name == "compare" else None
+        yield to_markdown(pivot.table(found, beside, read(results, "compare-cost")))
+    if experiment.name in pivot.WORDS:
+        yield from (*(f"- {escaped(line)}" for line in pivot.WORDS[experiment.name](found)), "")
     yield to_markdown(found.table())
     for figure in figures(found):
         yield from (f"![{escaped(figure.title)}]({experiment.page}/{figure.key}.svg)", "")

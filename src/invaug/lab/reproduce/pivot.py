@@ -9,7 +9,7 @@ from statistics import fmean, median, stdev
 from invaug.lab.report.intervals import Estimate, estimate
 from invaug.lab.report.tables import Cell as Text
 from invaug.lab.report.tables import Table
-from invaug.lab.reproduce.beyond import GRID
+from invaug.lab.reproduce.beyond import BUDGETS, FRONT, GRID
 from invaug.lab.reproduce.outcome import DONE, Outcome
 
 NAMES = {
@@ -55,17 +55,18 @@ def _seconds(found: Outcome, data: str, name: str) -> float | None:
     return median(values) if values else None
 
 
-def table(found: Outcome, timed: Outcome | None = None) -> Table:
+def table(found: Outcome, timed: Outcome | None = None, costs: Outcome | None = None) -> Table:
     """Return accuracies in per cent with their intervals, the mean over datasets, and the time of an epoch.
 
     Args:
         timed: The same methods for equal time, whose mean becomes a column.
+        costs: Where the time of an epoch was measured; by default in the same runs.
     """
     rows: list[tuple[Text, ...]] = []
     for name in methods(found):
         each = [_text([*by_seed(found, f"{data}-{name}", ACCURACY).values()]) for data in DATA]
         means = [_text([*mean_by_seed(each_way, name, ACCURACY).values()]) for each_way in (found, timed) if each_way]
-        rows.append((NAMES[name], *each, *means, _epoch(found, name)))
+        rows.append((NAMES[name], *each, *means, _epoch(costs or found, name)))
     means_of = ["mean", *(["mean, equal time"] if timed else [])]
     return Table(found.experiment.title, ("method", *DATA.values(), *means_of, "seconds an epoch"), tuple(rows))
 
@@ -110,6 +111,24 @@ def words(found: Outcome) -> list[str]:
     return lines
 
 
+def front_words(found: Outcome) -> list[str]:
+    """Return by how much the best of our ways is above the best of the others, for each budget."""
+    lines = []
+    for budget in BUDGETS:
+        means = {name: found.mean(f"{budget}-{name}", ACCURACY) for name in FRONT}
+        there = {name: mean for name, mean in means.items() if mean is not None}
+        ours, others = ([name for name in there if name.startswith(OURS) == mine] for mine in (True, False))
+        if not ours or not others:
+            continue
+        best, other = (max(names, key=lambda name: there[name]) for names in (ours, others))
+        gap = _gap(by_seed(found, f"{budget}-{best}", ACCURACY), by_seed(found, f"{budget}-{other}", ACCURACY))
+        lines.append(
+            f"{budget} epochs of TrivialAugment: the best of ours, {NAMES[best]}, {100 * there[best]:.1f} %, is "
+            f"{gap.text('+.1f', 100)} points above the best of the others, {NAMES[other]}"
+        )
+    return lines
+
+
 def auto_words(found: Outcome) -> list[str]:
     """Return how far the level that is chosen while training is from the best of the grid, on each dataset."""
     lines = []
@@ -135,3 +154,6 @@ def _gap(above: Seeds, below: Seeds) -> Estimate:
 
 def _text(values: Sequence[float]) -> str | None:
     return estimate(values).text(".1f", 100) if values else None
+
+
+WORDS = {"compare": words, "compare-time": words, "compare-auto": auto_words, "compare-front": front_words}

@@ -238,6 +238,7 @@ def experiments() -> dict[str, Experiment]:
             "compare", "All methods, for as many epochs", beyond.compare(),
             ("test_accuracy", "test_loss", "seconds_per_epoch", "gamma"),
         ),
+        _beyond("compare-cost", "What an epoch of each takes", beyond.compare_cost(), ("seconds_per_epoch",)),
         _beyond(
             "compare-time", "All methods, for as long", beyond.compare_time(),
             ("test_accuracy", "test_loss", "seconds"),
