@@ -15,7 +15,10 @@ from invaug.transforms import TransformSet
 Array = np.ndarray[Any, Any]
 
 N_BINS = 8  # of strength: levels next to each other share what is learned of them
-RATE = 0.03  # how much one loss moves what is known of its bin
+RATE = 0.06  # how much one loss moves what is known of its bin
+EVERY = (
+    4  # steps between those it learns from: the law moves slowly, and calls are what a step of a small network costs
+)
 BOUNDS = 0.1, 10.0  # of a ratio, so that nothing is ever ruled out
 
 

@@ -24,7 +24,7 @@ from invaug.constraint import (
 )
 from invaug.draws import Draw
 from invaug.images import doubles
-from invaug.learned import LossTable
+from invaug.learned import EVERY, LossTable
 from invaug.memory import ChainMemory
 from invaug.samplers import Chain, metropolis_hastings
 from invaug.scoring import Loss, Model, detached, own_randomness, per_sample, score
@@ -119,6 +119,11 @@ class InvarianceConstrained(nn.Module):
         self._auto = [i for i, constraint in enumerate(constraints) if constraint.auto]
         if self._auto:
             self.register_buffer("reached", torch.tensor(math.nan))
+
+    @property
+    def _learns(self) -> bool:
+        """Whether a law that learns takes in the losses of this step."""
+        return len(self.tables) > 0 and int(self.n_batches) % EVERY == 0
 
     @property
     def epsilons(self) -> list[float]:
@@ -234,7 +239,8 @@ class InvarianceConstrained(nn.Module):
         if not self.tables:
             return scores
         tilt: Tensor = self.tables[k].tilt(draw)  # type: ignore[operator]
-        self.tables[k].learn(draw[n_old:], scores.flatten()[n_old:])  # type: ignore[operator]
+        if self._learns:
+            self.tables[k].learn(draw[n_old:], scores.flatten()[n_old:])  # type: ignore[operator]
         corrects = self.constraints[k].sampler is metropolis_hastings
         return scores / tilt.to(scores).view(scores.shape) if corrects else scores
 
@@ -257,7 +263,7 @@ class InvarianceConstrained(nn.Module):
             if each is None:
                 continue
             mine = next(there).detach()
-            if self.tables and each.scores is None:
+            if self._learns and each.scores is None:
                 self.tables[k].learn(each.draw, mine)  # type: ignore[operator]
             if each.rows is None or each.scores is None:
                 continue

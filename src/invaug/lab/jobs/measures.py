@@ -37,6 +37,7 @@ def numbers(config: Config, rows: Sequence[Row], tested: Mapping[str, float]) ->
         "gap": tested["train_accuracy"] - tested[f"{new}_accuracy"],
         "seconds": sum(row["seconds"] for row in rows),
         "seconds_per_epoch": _mean([row["seconds"] for row in rows[1:] or rows]),
+        "seconds_fastest_epoch": min(row["seconds"] for row in rows),
         "passes": passes(config), **_gammas(config, rows),
     }  # fmt: skip
     if last["constraint_loss"]:

@@ -90,6 +90,8 @@ COST = {
 }  # fmt: skip
 """Time of an epoch beside TrivialAugment's, as `compare-cost` measured it; what is cheaper counts as equal."""
 COST_EPOCHS = 12
+FASTEST = "seconds_fastest_epoch"
+"""Of a run: what other programs beside it change least."""
 BUDGETS = (25, 50, 100, 200)
 """Of the front: epochs of TrivialAugment."""
 FRONT = ("trivial", "uniform", "paper", "invaug-uniform", "invaug-chains", "invaug")

@@ -9,7 +9,7 @@ from statistics import fmean, median, stdev
 from invaug.lab.report.intervals import Estimate, estimate
 from invaug.lab.report.tables import Cell as Text
 from invaug.lab.report.tables import Table
-from invaug.lab.reproduce.beyond import BUDGETS, FRONT, GRID
+from invaug.lab.reproduce.beyond import BUDGETS, FASTEST, FRONT, GRID
 from invaug.lab.reproduce.outcome import DONE, Outcome
 
 NAMES = {
@@ -50,8 +50,8 @@ def cost(found: Outcome, name: str) -> float | None:
 
 
 def _seconds(found: Outcome, data: str, name: str) -> float | None:
-    """Return the seconds of an epoch: the median over seeds, for other programs may have run beside one of them."""
-    values = found.values(f"{data}-{name}", "seconds_per_epoch")
+    """Return the seconds of the fastest epoch, the median over seeds."""
+    values = found.values(f"{data}-{name}", FASTEST)
     return median(values) if values else None
 
 
