@@ -1,4 +1,4 @@
-"""What the chain kept: how often each operation, and at which levels, in the first epoch and in the last."""
+"""What was kept: how often each operation, and at which levels, in the first epoch and in the last."""
 
 from __future__ import annotations
 

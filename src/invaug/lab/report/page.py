@@ -83,7 +83,7 @@ def content(runs: Sequence[Run]) -> Content:
         "The price of invariance": [figure for figure in over_time if figure.key.startswith(PRICE)],
         "Experiments compared": compare.figures(trained),
         "Over the epochs": [figure for figure in over_time if not figure.key.startswith(PRICE)],
-        "What the chain kept": kept.figures(trained),
+        "What was kept": kept.figures(trained),
         "What the model can and cannot do": measured,
         "How invariant the model is, with confidence": certified.figures_of(runs),
     }
