@@ -83,7 +83,7 @@ Protocol, in this order:
 3. The paper's two-view constraint and its uniform variant get their best level of four on held-out images of every
    dataset (`compare-epsilon`): more than ours has.
 4. `compare`, `compare-time` and `compare-front` look at the test images, when a run is done. For equal time every
-   method makes as many epochs as `compare-cost` says, methods cheaper than TrivialAugment as many as it.
+   method makes as many epochs as `compare-cost` says; up to 1.05 times TrivialAugment's time counts as equal.
 """
 HEADS = {"reproduce": PAPER_HEAD, "compare": COMPARE_HEAD}
 
