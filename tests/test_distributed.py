@@ -10,7 +10,7 @@ from torch import distributed, multiprocessing
 from torch.nn import functional as F
 from torch.nn.parallel import DistributedDataParallel
 
-from invaug import Constraint, InvarianceConstrained, sets
+from invaug import Constraint, InvarianceConstrained, InvarianceMixture, sets
 from problems import batch_norm_network, fixed, inverted, make_images, make_targets, smooth_network, train_step
 
 N_RANKS = 2
@@ -85,6 +85,16 @@ def parallel_weights(rank: int, **settings) -> np.ndarray:
     return torch.cat([parameter.detach().view(-1) for parameter in model.parameters()]).numpy()
 
 
+def learned_table(rank: int) -> np.ndarray:
+    """Every rank has its own images and draws, now and then none that is transformed."""
+    problem = InvarianceMixture(Constraint(sets.mild(), "auto"), n_steps=0, learn=1.0, dual_lr=0.1)
+    model = smooth_network(seed=rank).float()
+    for i in range(40):
+        step = problem(model, make_images(6, 100 * rank + i), make_targets(6, 100 * rank + i))
+        problem.dual_step(step.slack)
+    return np.append(problem.tables[0].ratio.numpy(), problem.tables[0].mean.numpy())
+
+
 SCENARIOS = {
     "halves": halves,
     "uneven": uneven,
@@ -94,6 +104,7 @@ SCENARIOS = {
     "good": lambda rank: gamma_after_a_bad_batch(rank, 0.0),
     "draw": first_draw,
     "joint": parallel_weights,
+    "learned": learned_table,
     "separate": lambda rank: parallel_weights(rank, joint=False),
 }
 
@@ -168,3 +179,9 @@ def test_the_first_rank_draws_what_one_process_alone_draws(ranks):
 def test_weights_stay_equal_under_distributed_data_parallel(ranks, passes):
     assert same_on_both(ranks, passes)
     assert np.isfinite(ranks[0][passes]).all()
+
+
+def test_ranks_learn_the_same_law_from_the_losses_of_all(ranks):
+    assert same_on_both(ranks, "learned")
+    assert len(np.unique(ranks[0]["learned"])) > 20  # it learned
+    assert not np.array_equal(learned_table(0), ranks[0]["learned"])  # from the other rank too
