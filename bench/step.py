@@ -36,7 +36,8 @@ MIXTURES = {
 MIXTURES["mixture, remembered chains"] = {"n_steps": 1, "n_views": 1, "kind": InvarianceMixture, "remember": True}
 DEFAULT: dict[str, Any] = {"gamma_init": 3.0, "set": sets.mild()}
 MIXTURES["default with chains"] = {**MIXTURES["mixture, remembered chains"], **DEFAULT}
-MIXTURES["default of invaug train"] = {**MIXTURES["mixture, n_steps=0"], **DEFAULT, "learn": 1.0}
+MIXTURES["default of invaug train"] = {**MIXTURES["mixture, n_steps=0"], **DEFAULT}
+MIXTURES["default, learned draws"] = {**MIXTURES["default of invaug train"], "learn": 1.0}
 SETTINGS |= MIXTURES
 WIDE_SETTINGS = {name: SETTINGS[name] for name in ("n_steps=0, n_views=1", "n_steps=1, n_views=1", *MIXTURES)}
 GOAL = 1.25  # times a TrivialAugment step, of the cheapest constrained one

@@ -105,7 +105,7 @@ def cross_entropy(outputs: Tensor, targets: Tensor) -> Tensor:
 
 def repeated(targets: Tensor, n: int) -> Tensor:
     """Return the targets n times over, one batch after the other."""
-    return targets.repeat(n, *[1] * (targets.ndim - 1))
+    return targets if n == 1 else targets.repeat(n, *[1] * (targets.ndim - 1))
 
 
 def split(outputs: Any, sizes: list[int]) -> list[Tensor]:

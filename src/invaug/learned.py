@@ -49,12 +49,16 @@ class LossTable(nn.Module):
         self._uniform = weights[:, None] * shares
         columns = np.append(np.arange(transforms.n_levels) * N_BINS // transforms.n_levels, 0)  # the last for level -1
         self._places = np.arange(len(weights))[:, None] * N_BINS + columns
+        self._known: tuple[int, Array] = (-1, weights)
         self.register_buffer("ratio", torch.ones(len(transforms.ops), N_BINS))
         self.register_buffer("mean", torch.zeros(()))
 
     def law(self) -> Callable[[Array], tuple[Array, Array]]:
         """Return what `TransformSet.draw` takes: from two uniform numbers an image to its operation and level."""
-        ends = np.cumsum(self._uniform * self.ratio.cpu().numpy().astype(np.float64) ** self.power)
+        if self._known[0] != self.ratio._version:  # torch counts the changes of a tensor
+            hardness = self.ratio.cpu().numpy().astype(np.float64)
+            self._known = self.ratio._version, np.cumsum(self._uniform * hardness**self.power)
+        ends = self._known[1]
 
         def pick(uniforms: Array) -> tuple[Array, Array]:
             op, column = np.divmod(ends[:-1].searchsorted(uniforms[0] * ends[-1], side="right"), N_BINS)

@@ -54,15 +54,10 @@ class InvarianceMixture(InvarianceConstrained):
             else None
             for k, part in enumerate(rest)
         ]
-        clean = images[first]
-        views = [clean if self.n_steps == 0 else self.finish(clean)] if len(first) else []
-        views += [c.inputs[: len(part)] for c, part in zip(chosen, rest, strict=True) if c and len(part)]
-        order, inputs = torch.cat([first, *rest]), torch.cat(views)
-        inputs = self.finish(inputs) if self.n_steps == 0 else inputs
-        outputs, (losses,) = self._losses(model, [inputs], [targets[order.to(targets.device)]])
+        outputs, (losses,) = self._losses(model, [self._views(images, first, rest, chosen)], [targets])
         if not isinstance(outputs, Tensor):
             raise TypeError(f"a mixture needs a model that returns a tensor, got {type(outputs).__name__}")
-        trained = losses.detach().split([len(first), *map(len, rest)])[1:]
+        trained = [losses.detach()[part] for part in rest]
         stale = self._note(chosen, [mine for c, mine in zip(chosen, trained, strict=True) if c])
         kept = [self._kept(c, mine, model, generator) for c, mine in zip(chosen, trained, strict=True) if c]
         levels = self.epsilons
@@ -71,7 +66,20 @@ class InvarianceMixture(InvarianceConstrained):
         total = 1.0 + sum(gammas)
         lagrangian = losses.mean() - level / total if self.normalized else total * losses.mean() - level
         slack, epsilon = self._slack(kept, levels), self.gamma.new_tensor(levels)
-        return Step(lagrangian, losses.detach().mean(), slack, draws, chains, outputs[order.argsort()], epsilon, stale)
+        return Step(lagrangian, losses.detach().mean(), slack, draws, chains, outputs, epsilon, stale)
+
+    def _views(self, images: Tensor, first: Tensor, rest: list[Tensor], chosen: list[Chosen | None]) -> Tensor:
+        """Return what the model sees of each image, in the order of the batch."""
+        given = [(part, each.inputs[: len(part)]) for part, each in zip(rest, chosen, strict=True) if each]
+        if self.n_steps == 0:  # uniform draws are finished with the clean images, in one call
+            views = images.clone()
+            for part, changed in given:
+                views[part] = changed
+            return self.finish(views)
+        given += [(first, self.finish(images[first]))] if len(first) else []
+        order, inputs = (torch.cat(parts) for parts in zip(*((p, x) for p, x in given if len(p)), strict=True))
+        # not by an index, which would lose the order of memory that convolutions are fastest in
+        return torch.empty_like(inputs).index_copy_(0, order, inputs)
 
     def _look(
         self, k: int, part: Tensor, others: Tensor, model: Model, images: Tensor, targets: Tensor,

@@ -161,6 +161,8 @@ class TransformSet:
 
     def _first(self, images: Tensor, draw: Draw) -> Tensor:
         magnitudes = self._in_pixels(draw, images)
+        if self._codes is not None and images.dtype == torch.uint8:
+            return self._transform_bytes(images, draw, magnitudes)
         if self._codes is not None:
             return on_bytes(images, lambda batch: self._transform_bytes(batch, draw, magnitudes))
         if len(self.ops) == 1:
@@ -200,9 +202,12 @@ class TransformSet:
 
     def _transform_bytes(self, images: Tensor, draw: Draw, magnitudes: Tensor) -> Tensor:
         if fused.usable(images):
-            codes = self._codes[draw.op.cpu()]  # type: ignore[index]
-            return fused.apply(images, codes, magnitudes.detach().cpu().double(), draw.place.cpu().double())
+            return fused.apply(images, self._coded(draw), magnitudes.detach().cpu().double(), draw.place.cpu().double())
         return self._by_kernel(images, draw, magnitudes)
+
+    def _coded(self, draw: Draw) -> Tensor:
+        """Return the fused kernel's code of each image's operation."""
+        return torch.from_numpy(self._codes.numpy()[draw.op.cpu().numpy()])  # type: ignore[union-attr]
 
     def _by_kernel(self, images: Tensor, draw: Draw, magnitudes: Tensor) -> Tensor:
         """Sort the batch by kernel and call each kernel once, whatever the mix of operations."""

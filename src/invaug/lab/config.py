@@ -13,9 +13,9 @@ from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationEr
 from invaug.lab.errors import UserError, nearest
 
 Method = Literal[
-    "learned",
-    "constrained",
     "uniform",
+    "constrained",
+    "learned",
     "trivial",
     "none",
     "penalty",
@@ -26,7 +26,7 @@ Method = Literal[
     "autoaugment",
     "deepaa",
 ]
-DEFAULT_METHOD: Method = "learned"
+DEFAULT_METHOD: Method = "uniform"
 CONFIGS = Path(__file__).parent / "configs"
 ONE_VIEW = ("constrained", "learned", "uniform")
 """Methods that have one view an image by default."""
@@ -175,9 +175,9 @@ def build(given: Mapping[str, Any]) -> Config:
 
 def method_of(given: Mapping[str, Any]) -> str:
     """Return the method that is given, or that of the preset; who asks for chains by their settings means chains."""
-    chains = given.get("n_steps") or given.get("remember")
-    usual = PRESETS.get(str(given.get("preset")), {}).get("method", "constrained" if chains else DEFAULT_METHOD)
-    return str(given.get("method") or usual)
+    chains, learns = given.get("n_steps") or given.get("remember"), given.get("learn")
+    usual = "constrained" if chains else "learned" if learns else DEFAULT_METHOD
+    return str(given.get("method") or PRESETS.get(str(given.get("preset")), {}).get("method", usual))
 
 
 def _fallback(given: Mapping[str, Any]) -> dict[str, Any]:

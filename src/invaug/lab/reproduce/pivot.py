@@ -15,7 +15,7 @@ from invaug.lab.reproduce.outcome import DONE, Outcome
 NAMES = {
     "none": "none", "basic": "flips, crop, cutout", "trivial": "TrivialAugment (wide)", "randaugment": "RandAugment",
     "autoaugment": "AutoAugment's policy", "uniform": "uniform constraint, two views, best epsilon",
-    "paper": "the paper's, two views, best epsilon", "invaug-uniform": "invaug --method uniform",
+    "paper": "the paper's, two views, best epsilon", "invaug-learned": "invaug --method learned",
     "invaug-chains": "invaug --method constrained", "invaug": "invaug (default)",
 }  # fmt: skip
 DATA = {"cifar10": "CIFAR-10", "cifar100": "CIFAR-100", "svhn": "SVHN", "fashion-mnist": "Fashion-MNIST"}
