@@ -96,7 +96,7 @@ def test_a_mixture_trains_and_moves_gamma(data: Path, tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("mixture", [False, True])
 def test_auto_says_on_which_epsilon_it_ended_and_why(data: Path, tmp_path: Path, mixture: bool) -> None:
-    folder, settings = tmp_path / "run", {"epochs": 10, "dual_lr": 0.05, "price": 0.5, "mixture": mixture}
+    folder, settings = tmp_path / "run", {"epochs": 25, "dual_lr": 0.05, "price": 0.5, "mixture": mixture}
     (summary,) = train(data, folder, **settings)
     last = read(folder)[-1]
     assert (summary["feasible"], summary["epsilon_chosen"]) == (None, True)
