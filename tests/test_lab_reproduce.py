@@ -742,9 +742,8 @@ def test_the_table_in_the_readme_is_the_one_the_results_make():
 def test_equal_time_is_by_the_costs_that_were_measured():
     root = Path(__file__).parent.parent
     found = page.read(root / "results", "compare-cost")
-    measured = {name: round(pivot.cost(found, name), 2) for name in pivot.NAMES}
-    expected = {name: pytest.approx(cost, abs=0.04) if cost > 1.05 else 1.0 for name, cost in measured.items()}
-    assert expected == beyond.COST
+    measured = {name: pytest.approx(pivot.cost(found, name), abs=0.1) for name in pivot.NAMES}
+    assert measured == beyond.COST
     for cell in plan_of("compare-time", "small").cells:
         data, name = next(
             (data, cell.label[len(data) + 1 :]) for data in pivot.DATA if cell.label.startswith(f"{data}-")
