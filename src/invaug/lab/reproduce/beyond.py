@@ -88,7 +88,8 @@ COST = {
     "none": 1.0, "basic": 1.0, "trivial": 1.0, "randaugment": 1.0, "autoaugment": 1.0, "uniform": 1.5, "paper": 1.98,
     "invaug-learned": 1.08, "invaug-chains": 1.41, "invaug": 1.0,
 }  # fmt: skip
-"""Time of an epoch beside TrivialAugment's, by `compare-cost`; up to 1.05 counts as equal. Sessions differ by up to a tenth."""
+"""Time of an epoch beside TrivialAugment's by `compare-cost`, whose sessions differ by up to a tenth; up to 1.05 counts
+as equal."""
 COST_EPOCHS = 12
 FASTEST = "seconds_fastest_epoch"
 """Of a run: what other programs beside it change least."""
