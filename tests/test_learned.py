@@ -153,3 +153,15 @@ def test_bad_powers_are_refused():
     for power in (-1.0, math.inf, math.nan):
         with pytest.raises(ValueError, match="learn must not be negative or infinite"):
             InvarianceConstrained(Constraint(sets.wide(), 1.0), learn=power)
+
+
+def test_the_law_is_that_of_the_table_as_it_is_now():
+    table, uniforms = LossTable(MILD, 1.0), torch.rand(2, 5000, generator=seeded(0)).double().numpy()
+    before = table.law()(uniforms)[0]
+    table.ratio.copy_(filled(MILD).ratio)
+    after = table.law()(uniforms)[0]
+    assert (before != after).any()
+    table.load_state_dict(LossTable(MILD, 1.0).state_dict())
+    assert (table.law()(uniforms)[0] == before).all()
+    table.double().ratio.copy_(filled(MILD).ratio)
+    assert (table.law()(uniforms)[0] == after).all()

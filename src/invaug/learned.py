@@ -16,9 +16,7 @@ Array = np.ndarray[Any, Any]
 
 N_BINS = 8  # of strength: levels next to each other share what is learned of them
 RATE = 0.06  # how much one loss moves what is known of its bin
-EVERY = (
-    4  # steps between those it learns from: the law moves slowly, and calls are what a step of a small network costs
-)
+EVERY = 4  # steps between those it learns from: the law moves slowly, and the calls cost a small network time
 BOUNDS = 0.1, 10.0  # of a ratio, so that nothing is ever ruled out
 
 
@@ -49,15 +47,16 @@ class LossTable(nn.Module):
         self._uniform = weights[:, None] * shares
         columns = np.append(np.arange(transforms.n_levels) * N_BINS // transforms.n_levels, 0)  # the last for level -1
         self._places = np.arange(len(weights))[:, None] * N_BINS + columns
-        self._known: tuple[int, Array] = (-1, weights)
+        self._known: tuple[tuple[int, int], Array] = (0, -1), weights
         self.register_buffer("ratio", torch.ones(len(transforms.ops), N_BINS))
         self.register_buffer("mean", torch.zeros(()))
 
     def law(self) -> Callable[[Array], tuple[Array, Array]]:
         """Return what `TransformSet.draw` takes: from two uniform numbers an image to its operation and level."""
-        if self._known[0] != self.ratio._version:  # torch counts the changes of a tensor
+        state = id(self.ratio), self.ratio._version  # torch counts the changes of a tensor
+        if self._known[0] != state:
             hardness = self.ratio.cpu().numpy().astype(np.float64)
-            self._known = self.ratio._version, np.cumsum(self._uniform * hardness**self.power)
+            self._known = state, np.cumsum(self._uniform * hardness**self.power)
         ends = self._known[1]
 
         def pick(uniforms: Array) -> tuple[Array, Array]:
