@@ -49,7 +49,7 @@ class InvarianceMixture(InvarianceConstrained):
         gammas = [g if c.active else 0.0 for g, c in zip(self.gamma.tolist(), self.constraints, strict=True)]
         first, *rest = shared_out(len(images), [1.0, *gammas], generator, images.device)
         chosen = [
-            self._look(k, part, torch.cat([*rest, first]), model, images, targets, generator, indices)
+            self._look(k, part, [*rest, first], model, images, targets, generator, indices)
             if self.constraints[k].active
             else None
             for k, part in enumerate(rest)
@@ -82,7 +82,7 @@ class InvarianceMixture(InvarianceConstrained):
         return torch.empty_like(inputs).index_copy_(0, order, inputs)
 
     def _look(
-        self, k: int, part: Tensor, others: Tensor, model: Model, images: Tensor, targets: Tensor,
+        self, k: int, part: Tensor, parts: list[Tensor], model: Model, images: Tensor, targets: Tensor,
         generator: torch.Generator, indices: Tensor | None,
     ) -> Chosen:  # fmt: skip
         """Return what a constraint chose for its images, and after these for the others it looks at."""
@@ -90,7 +90,8 @@ class InvarianceMixture(InvarianceConstrained):
         if n_more > 0:
             mine = torch.zeros(len(images), dtype=torch.bool, device=images.device)
             mine[part] = True
-            rows = torch.cat([part, others[~mine[others]][:n_more]])
+            everyone = torch.cat(parts)
+            rows = torch.cat([part, everyone[~mine[everyone]][:n_more]])
         known = None if indices is None else indices[rows.to(indices.device)]
         return self._choose(k, model, images[rows], targets[rows.to(targets.device)], generator, known)
 

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
+from invaug.lab.config import NO_CHAINS
 from invaug.lab.report.constraints import at, constraint_name, names_of
 from invaug.lab.report.figures import Bars, Figure, Point, Scatter
 from invaug.lab.report.groups import (
-    NO_CHAINS,
     Group,
     baseline_of,
     mean_of,

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
+from invaug.lab.config import NO_CHAINS
 from invaug.lab.outlets import plain
 from invaug.lab.report.intervals import Estimate, estimate
 from invaug.lab.report.reading import Run, short
@@ -19,7 +20,6 @@ ONLY_CONSTRAINED = {
     "epsilon", "n_steps", "n_views", "dual_lr", "gamma_init", "scoring", "joint", "families", "ranges",
     "share", "price", "mixture", "watched", "remember", "normalized", "learn", "depth",
 }  # fmt: skip
-NO_CHAINS = ("learned", "uniform")
 UNCONSTRAINED = {"none", "trivial", "randaugment", "autoaugment", "deepaa"}
 PLAINEST = ("trivial", "none", "uniform")
 """Which method others are compared with, if it is there: the paper's own baseline first."""

@@ -73,7 +73,7 @@ Protocol, in this order:
    remembered chains were above uniform draws on CIFAR-10. A price that rises, falls or follows the loss, a price of
    10, BatchNorm statistics of clean images and colour operations alone did not help; a threefold learning rate was
    within the noise; steps that are not normalised were better with uniform draws on CIFAR-10, and not with chains.
-   `compare-samplers` compares ways to draw. By hand: remembered chains were 0.8 (CIFAR-10, three seeds) and 0.5
+   `compare-samplers` is to compare ways to draw. By hand: remembered chains were 0.8 (CIFAR-10, three seeds) and 0.5
    (Fashion-MNIST, four) points above uniform draws for as many epochs, and take 1.4 times as long; a law that learns,
    to the powers 1, 2 and 3, had the accuracy of uniform draws (five and six seeds; at power 1 +0.2 ± 0.4 and
    +0.2 ± 0.1 points, one standard error) and 0.01 to 0.04 less loss. A loss weighted by how far it is above the
