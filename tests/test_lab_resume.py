@@ -159,6 +159,18 @@ def test_bad_loss_leaves_the_state_before_it_and_the_run_can_go_on(
     assert_same_runs(whole, tmp_path / "run")
 
 
+def test_a_bad_step_leaves_chains_where_they_were(data: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    asked = {**SETTINGS, "method": "constrained", "learn": 1.0}
+    train(data, tmp_path / "whole", **asked)
+    with monkeypatch.context() as patch:
+        poison({9}, patch)
+        with pytest.raises(loop.BadStepError):
+            train(data, tmp_path / "run", **asked)
+    train(data, tmp_path / "run", **asked, resume=True)
+    assert_same_runs(tmp_path / "whole", tmp_path / "run")
+    assert any(name.startswith("memories") for name in saved(tmp_path / "run").state["problem"])
+
+
 def test_bad_batch_is_skipped_within_the_quota(
     data: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:

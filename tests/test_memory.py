@@ -150,3 +150,18 @@ def test_what_has_no_chain_to_remember_is_refused(wrong):
         remembering(**wrong)
     with pytest.raises(ValueError, match="a memory needs images and an age of at least 1"):
         ChainMemory(4, age=0)
+
+
+@pytest.mark.parametrize("transforms", [sets.mild(), sets.translations(3.0)], ids=["in a row", "two axes"])
+def test_what_is_known_of_some_images_can_be_put_back(transforms):
+    images, targets = torch.randint(256, (16, 3, 12, 12), dtype=torch.uint8), torch.zeros(16, dtype=torch.long)
+    problem = InvarianceConstrained(Constraint(transforms, 0.5), loss_fn=mean_pixel, remember=16)
+    problem(Looker(), images, targets, indices=torch.arange(16))
+    memory, rows = problem.memories[0], torch.tensor([3, 0, 7])
+    before = {name: value.clone() for name, value in memory.state_dict().items()}
+    copies = memory.copied(rows)
+    problem(Looker(), images[rows], targets[rows], indices=rows)
+    assert any(not torch.equal(value, before[name]) for name, value in memory.state_dict().items())
+    memory.put_back(rows, copies)
+    assert len(copies) == len(before)
+    assert all(torch.equal(value, before[name]) for name, value in memory.state_dict().items())

@@ -72,3 +72,18 @@ class ChainMemory(nn.Module):
         loss = loss.detach().to(self.loss)
         self.loss[rows] = torch.where(loss.isfinite(), loss, NOTHING)
         self.stayed[rows] = torch.where(stayed, self.stayed[rows] + 1, 0).to(self.stayed)
+
+    def copied(self, rows: Tensor) -> list[Tensor]:
+        """Return copies of all that is known of some images."""
+        return [buffer.index_select(axis, rows.to(buffer.device)) for axis, buffer in self._columns()]
+
+    @torch.no_grad()
+    def put_back(self, rows: Tensor, copies: list[Tensor]) -> None:
+        """Know of some images what `copied` returned."""
+        for (axis, buffer), copy in zip(self._columns(), copies, strict=True):
+            buffer.index_copy_(axis, rows.to(buffer.device), copy)
+
+    def _columns(self) -> list[tuple[int, Tensor]]:
+        """Return what is kept and along which axis the images are."""
+        layered, flat = (self.op, self.level, self.magnitude, self.place), (self.loss, self.stayed)
+        return [*((1, buffer) for buffer in layered), *((0, buffer) for buffer in flat)]

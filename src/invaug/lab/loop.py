@@ -165,21 +165,22 @@ def one_epoch(
 
 def take_step(config: Config, training: Training, group: list[Batch], lr: float) -> Step:
     """Take one primal and one dual step on a group of batches; if anything is not finite, change nothing and raise."""
-    fabric, before, steps = training.fabric, training.buffers(), []
+    fabric, steps = training.fabric, []
+    undo = training.undoing(torch.cat([batch.indices for batch in group]))
     for i, batch in enumerate(group):
         # every random number of this batch comes from these four, so a resumed run repeats it
         torch.manual_seed(mixed(config.seed, training.epoch, training.batch + i, fabric.global_rank))
         step: Step = training.problem(training.model, batch.images, batch.targets, indices=batch.indices)
         blamed = ranks.largest(fabric, 0 if torch.isfinite(step.lagrangian) else 1 + fabric.global_rank)[0]
         if blamed:
-            training.undo(before)
+            undo()
             message = _complaint(f"the loss is {step.lagrangian.item():g}", batch)
             raise BadStepError(ranks.said_by(fabric, int(blamed) - 1, message))
         with fabric.no_backward_sync(training.model, enabled=i + 1 < len(group)):
             fabric.backward(step.lagrangian / config.accumulate)
         steps.append(step)
     if not _update(config, training, lr, torch.stack([step.slack for step in steps]).mean(0)):
-        training.undo(before)
+        undo()
         raise BadStepError(_complaint("the gradient is not finite", group[-1]))
     for step, batch in zip(steps, group, strict=True):
         training.tally.add(step, batch)

@@ -19,6 +19,7 @@ from invaug.lab.errors import UserError
 from invaug.lab.finish import Finish, randomness
 from invaug.lab.memory import keep_freed
 from invaug.lab.tally import Tally
+from invaug.memory import ChainMemory
 
 
 @dataclass
@@ -79,26 +80,29 @@ class Training:
         for name in ("batch", "seconds", "skipped", "best"):
             setattr(self, name, state[name])
 
-    def buffers(self) -> list[Tensor]:
-        """Return copies of what a forward pass changes."""
-        return [buffer.clone() for buffer in self._changing()]
+    def undoing(self, indices: Tensor) -> Callable[[], None]:
+        """Return what takes back the forward passes to come on some images, whose losses or gradients are of no use."""
+        state = [*self.model.buffers(), self.problem.n_batches, *self.problem.tables.buffers()]
+        before = [buffer.clone() for buffer in state]
+        # of the chains those of these images alone: there may be millions
+        memories = [memory for memory in self.problem.memories if isinstance(memory, ChainMemory)]
+        chains = [(memory, memory.copied(indices)) for memory in memories]
 
-    @torch.no_grad()
-    def undo(self, buffers: list[Tensor]) -> None:
-        """Be as before a step whose gradients or losses are of no use."""
-        self.optimizer.zero_grad()
-        for buffer, before in zip(self._changing(), buffers, strict=True):
-            buffer.copy_(before)
+        @torch.no_grad()
+        def undo() -> None:
+            self.optimizer.zero_grad()
+            for buffer, as_it_was in zip(state, before, strict=True):
+                buffer.copy_(as_it_was)
+            for memory, copies in chains:
+                memory.put_back(indices, copies)
+
+        return undo
 
     def end_epoch(self) -> None:
         """Count the epoch and be ready for the next."""
         self.epoch += 1
         self.batch, self.seconds, self.skipped = 0, 0.0, 0
         self.tally = Tally(self.problem)
-
-    def _changing(self) -> list[Tensor]:
-        state = (self.problem.memories, self.problem.tables)
-        return [*self.model.buffers(), self.problem.n_batches, *(buffer for part in state for buffer in part.buffers())]
 
 
 OPTIMIZERS: dict[str, Callable[[Any, Config], torch.optim.Optimizer]] = {
