@@ -79,12 +79,20 @@ def own_randomness(generator: torch.Generator, device: torch.device) -> Iterator
     seed = int(torch.randint(2**62, (), generator=generator, device=generator.device))
     devices, kind = ([], "cuda") if device.type == "cpu" else ([device], device.type)
     with torch.random.fork_rng(devices, device_type=kind):
-        torch.default_generator.manual_seed(seed)  # torch.manual_seed would seed devices that are not put back
-        for forked in devices:
-            library = getattr(torch, kind)
-            with library.device(forked) if hasattr(library, "device") else nullcontext():  # mps has one and no choice
-                library.manual_seed(seed)
+        seed_own(seed, device)
         yield
+
+
+def seed_own(seed: int, device: torch.device) -> None:
+    """Seed torch's own generators of the CPU and of the device.
+
+    torch.manual_seed would seed every other device too, and where CUDA sleeps it writes down the stack of its caller.
+    """
+    torch.default_generator.manual_seed(seed)
+    if device.type != "cpu":
+        library = getattr(torch, device.type)
+        with library.device(device) if hasattr(library, "device") else nullcontext():  # mps has one and no choice
+            library.manual_seed(seed)
 
 
 @contextmanager

@@ -28,6 +28,7 @@ from invaug.lab.schedules import learning_rate
 from invaug.lab.signals import Signals, Stopped
 from invaug.lab.tally import Tally
 from invaug.lab.training import Training
+from invaug.scoring import seed_own
 
 NAN_QUOTA = 0.01  # share of an epoch's batches that on_nan=skip may leave out; one is always allowed
 Row = dict[str, Any]
@@ -169,7 +170,7 @@ def take_step(config: Config, training: Training, group: list[Batch], lr: float)
     undo = training.undoing(torch.cat([batch.indices for batch in group]))
     for i, batch in enumerate(group):
         # every random number of this batch comes from these four, so a resumed run repeats it
-        torch.manual_seed(mixed(config.seed, training.epoch, training.batch + i, fabric.global_rank))
+        seed_own(mixed(config.seed, training.epoch, training.batch + i, fabric.global_rank), fabric.device)
         step: Step = training.problem(training.model, batch.images, batch.targets, indices=batch.indices)
         blamed = ranks.largest(fabric, 0 if torch.isfinite(step.lagrangian) else 1 + fabric.global_rank)[0]
         if blamed:
