@@ -74,7 +74,7 @@ class InvarianceMixture(InvarianceConstrained):
         if self.n_steps == 0:  # uniform draws are finished with the clean images, in one call
             views = images.clone()
             for part, changed in given:
-                views[part] = changed
+                views.index_copy_(0, part, changed)
             return self.finish(views)
         given += [(first, self.finish(images[first]))] if len(first) else []
         order, inputs = (torch.cat(parts) for parts in zip(*((p, x) for p, x in given if len(p)), strict=True))

@@ -259,6 +259,8 @@ class InvarianceConstrained(nn.Module):
     def _note(self, chosen: list[Chosen | None], losses: list[Tensor]) -> Tensor:
         """Remember where chains stand, with the losses of their views; return how far those of old views had moved."""
         stale, there = torch.full_like(self.gamma, math.nan), iter(losses)
+        if not self.memories and not self.tables:
+            return stale
         for k, each in enumerate(chosen):
             if each is None:
                 continue

@@ -93,8 +93,8 @@ def gathered(fabric: Fabric, vector: Tensor) -> Tensor:
 @torch.no_grad()
 def average_buffers(fabric: Fabric, model: nn.Module) -> None:
     """Make the buffers (BatchNorm's statistics) of all ranks their mean."""
-    buffers = [buffer for buffer in model.buffers() if buffer.is_floating_point()]
-    if fabric.world_size == 1 or not buffers:
+    buffers = [buffer for buffer in model.buffers() if buffer.is_floating_point()] if fabric.world_size > 1 else []
+    if not buffers:
         return
     flat = torch.cat([buffer.reshape(-1) for buffer in buffers])
     distributed.all_reduce(flat)

@@ -12,6 +12,7 @@ from invaug import Draw, InvarianceConstrained, Step, TransformSet
 from invaug.lab.batches import Batch
 
 BINS = 20  # of a continuous magnitude
+AT_ONCE = 64  # batches whose draws are counted together: for one, the calls are the cost
 
 
 class Tally:
@@ -25,7 +26,8 @@ class Tally:
         self.slack, self.level = torch.zeros_like(problem.gamma), torch.zeros_like(problem.gamma)
         self.acceptance = torch.zeros(len(problem.constraints))
         self.staleness, self.n_stale = torch.zeros(2, len(problem.constraints))
-        self.counts = [torch.zeros(shape_of(c.transforms), dtype=torch.long) for c in problem.constraints]
+        self._counts = [torch.zeros(shape_of(c.transforms), dtype=torch.long) for c in problem.constraints]
+        self._uncounted: list[tuple[Draw | None, ...]] = []
 
     def add(self, step: Step, batch: Batch) -> None:
         """Count one batch."""
@@ -38,9 +40,22 @@ class Tally:
         stale = step.staleness.cpu()
         self.staleness, self.n_stale = self.staleness + stale.nan_to_num(), self.n_stale + ~stale.isnan()
         self.correct = self.correct + (step.outputs.argmax(1) == batch.targets).sum()
-        for counts, draw, constraint in zip(self.counts, step.kept, self.problem.constraints, strict=True):
-            if draw is not None:
-                counts += histogram(constraint.transforms, draw)
+        self._uncounted.append(step.kept)
+        if len(self._uncounted) >= AT_ONCE:
+            self._count()
+
+    @property
+    def counts(self) -> list[torch.Tensor]:
+        """How often each operation was kept at each level, for each constraint."""
+        self._count()
+        return self._counts
+
+    def _count(self) -> None:
+        for k, draws in enumerate(zip(*self._uncounted, strict=True)):
+            kept = [draw for draw in draws if draw is not None]
+            if kept:
+                self._counts[k] += histogram(self.problem.constraints[k].transforms, Draw.cat(kept))
+        self._uncounted.clear()
 
     def vector(self) -> torch.Tensor:
         """Return all sums as one vector of doubles on the CPU, which holds every one of them exactly."""
@@ -51,13 +66,14 @@ class Tally:
 
     def restore(self, vector: torch.Tensor) -> None:
         """Take the sums from a vector: of this tally after a resume, or the sum over ranks."""
-        k, shapes = len(self.counts), [counts.shape for counts in self.counts]
+        self._uncounted.clear()
+        k, shapes = len(self._counts), [counts.shape for counts in self._counts]
         parts = vector.split([2, 1, 1, k, k, k, k, k, *(shape.numel() for shape in shapes)])
         self.n_images, self.n_batches = (int(size) for size in parts[0])
         self.loss, self.correct = (part.view(()).to(self.loss) for part in parts[1:3])
         self.slack, self.level = parts[3].to(self.slack), parts[4].to(self.level)
         self.acceptance, self.staleness, self.n_stale = (part.to(self.acceptance) for part in parts[5:8])
-        self.counts = [part.long().view(shape) for part, shape in zip(parts[8:], shapes, strict=True)]
+        self._counts = [part.long().view(shape) for part, shape in zip(parts[8:], shapes, strict=True)]
 
     def row(self) -> dict[str, Any]:
         """Return the epoch in plain names and units."""
