@@ -246,6 +246,30 @@ def test_proposals_are_scored_under_the_autocast_of_training():
     assert dtypes == [torch.bfloat16, torch.bfloat16]
 
 
+@pytest.mark.parametrize("scoring", ["frozen", "train"])
+def test_proposals_can_be_scored_in_lower_precision_than_training(scoring):
+    dtypes = []
+    model = nn.Sequential(nn.Flatten(), nn.Linear(36, 3))
+    model.register_forward_hook(lambda *call: dtypes.append(call[2].dtype))
+    step = evaluate(problem_of(1, scoring=scoring, scoring_dtype=torch.bfloat16), model)
+    assert dtypes == [torch.bfloat16, torch.float32]
+    assert step.chains[0].loss.dtype == torch.float32
+
+
+def test_losses_of_a_lower_precision_are_those_of_training_but_for_the_last_digits():
+    model, inputs, targets = nn.Sequential(nn.Flatten(), nn.Linear(36, 3)), torch.rand(64, 1, 6, 6), make_targets(64)
+    full, low = (score(model, inputs, targets, cross_entropy, "frozen", 16, dtype) for dtype in (None, torch.bfloat16))
+    assert low.dtype == torch.float32
+    assert not torch.equal(full, low)
+    torch.testing.assert_close(full, low, rtol=0.02, atol=0.01)
+
+
+@pytest.mark.parametrize("dtype", [torch.float64, torch.int8, "bf16"])
+def test_a_precision_nothing_is_scored_in_is_refused(dtype):
+    with pytest.raises(ValueError, match=r"scoring_dtype must be torch\.bfloat16, torch\.float16 or None, got"):
+        problem_of(1, scoring_dtype=dtype)
+
+
 OUTPUTS, TARGETS = torch.zeros(4, 3), torch.zeros(4, dtype=torch.long)
 
 

@@ -54,6 +54,8 @@ class InvarianceConstrained(nn.Module):
         loss_fn: (outputs, targets) -> one non-negative loss per sample.
         scoring: "frozen" scores in eval mode and leaves no trace; "train" scores as the authors did.
         scoring_batch: Largest number of proposals scored at once; None scores all at once.
+        scoring_dtype: Precision proposals are scored in, by autocast: torch.bfloat16 where the device is faster for it;
+            None scores as it trains.
         joint: Clean and kept views in one forward pass, so BatchNorm sees them together; False makes one pass each.
         clean: False leaves the clean view out: gamma times the kept ones' slack is all there is.
         remember: Number of training images whose chains go on from visit to visit (give `indices` with each batch): one
@@ -83,6 +85,7 @@ class InvarianceConstrained(nn.Module):
         loss_fn: Loss = cross_entropy,
         scoring: Literal["frozen", "train"] = "frozen",
         scoring_batch: int | None = 256,
+        scoring_dtype: torch.dtype | None = None,
         joint: bool = True,
         clean: bool = True,
         remember: int = 0,
@@ -92,6 +95,8 @@ class InvarianceConstrained(nn.Module):
     ) -> None:
         super().__init__()
         check_problem(constraints, n_steps, n_views, dual_lr, gamma_init, price, learn, scoring, scoring_batch)
+        if scoring_dtype not in (None, torch.bfloat16, torch.float16):
+            raise ValueError(f"scoring_dtype must be torch.bfloat16, torch.float16 or None, got {scoring_dtype}")
         if not clean and ([c.active and c.share == 1 for c in constraints] != [True] or n_views > 1):
             raise ValueError("clean=False needs one constraint and one view of whole batches: all there is to learn")
         if normalized and not clean:
@@ -101,7 +106,7 @@ class InvarianceConstrained(nn.Module):
         self.dual_lr, self.normalized, self.price = dual_lr, normalized, price
         self.finish = finish
         self.loss_fn = loss_fn
-        self.scoring, self.scoring_batch = scoring, scoring_batch
+        self.scoring, self.scoring_batch, self.scoring_dtype = scoring, scoring_batch, scoring_dtype
         self.joint, self.clean = joint, clean
         self.seed = seed
         self.register_buffer("gamma", torch.full((len(constraints),), float(gamma_init)))
@@ -253,7 +258,7 @@ class InvarianceConstrained(nn.Module):
         """Return the losses of proposals."""
         leaves_no_trace = own_randomness(generator, inputs.device) if self.scoring == "frozen" else nullcontext()
         with leaves_no_trace:  # some models draw in eval mode too
-            return score(model, inputs, labels, self.loss_fn, self.scoring, self.scoring_batch)
+            return score(model, inputs, labels, self.loss_fn, self.scoring, self.scoring_batch, self.scoring_dtype)
 
     @torch.no_grad()
     def _note(self, chosen: list[Chosen | None], losses: list[Tensor]) -> Tensor:

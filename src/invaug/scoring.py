@@ -30,12 +30,27 @@ def per_sample(loss_fn: Loss, outputs: Any, targets: Tensor) -> Tensor:
     return losses
 
 
-def score(model: Model, inputs: Tensor, targets: Tensor, loss_fn: Loss, mode: str, chunk: int | None) -> Tensor:
-    """Return the loss of each input without gradient; in mode "frozen" the model is left as it was, bit for bit."""
+def score(
+    model: Model, inputs: Tensor, targets: Tensor, loss_fn: Loss, mode: str, chunk: int | None,
+    dtype: torch.dtype | None = None,
+) -> Tensor:  # fmt: skip
+    """Return the loss of each input without gradient; in mode "frozen" the model is left as it was, bit for bit.
+
+    Args:
+        dtype: What autocast computes the model in; the losses are of full precision.
+    """
     context = frozen if mode == "frozen" else scoring_trace
     with context(model) as scored:
         parts = zip(inputs.split(chunk or len(inputs)), targets.split(chunk or len(inputs)), strict=True)
-        return torch.cat([per_sample(loss_fn, scored(x), y) for x, y in parts])
+        return torch.cat([per_sample(loss_fn, _said(scored, x, dtype), y) for x, y in parts])
+
+
+def _said(model: Model, inputs: Tensor, dtype: torch.dtype | None) -> Any:
+    if dtype is None:
+        return model(inputs)
+    with torch.autocast(inputs.device.type, dtype):
+        outputs = model(inputs)
+    return outputs.float() if isinstance(outputs, Tensor) else outputs
 
 
 def detached(outputs: Any) -> Any:
