@@ -37,7 +37,7 @@ long: .venv/dev
 	$(TEST_ENV) $(BIN)/pytest -n 2 -m long
 
 # every method on four datasets, hours; stopped, it goes on where it was
-COMPARISONS := compare-pilot compare-samplers compare-epsilon compare-auto compare compare-cost compare-time compare-front
+COMPARISONS := compare-pilot compare-samplers compare-epsilon compare-auto compare compare-uncut compare-cost compare-time compare-front
 compare: .venv/dev
 	set -e; for name in $(COMPARISONS); do OMP_NUM_THREADS=1 $(BIN)/invaug reproduce $$name --jobs 2; done
 	$(BIN)/python -m invaug.lab.reproduce --page compare -o docs/compare.md

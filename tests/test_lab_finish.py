@@ -1,10 +1,13 @@
 """Finish: the compiled pass against plain torch, and against slices written out by hand."""
 
+from types import SimpleNamespace
+
 import pytest
 import torch
 
 from invaug import fused
-from invaug.lab.finish import Finish, Randomness, draw_boxes
+from invaug.lab import config as configs
+from invaug.lab.finish import Finish, Randomness, draw_boxes, randomness
 
 EVERY_KIND = [
     Randomness(4, True, 16, False), Randomness(0, False, 0, False), Randomness(0, True, 3, True),
@@ -12,19 +15,19 @@ EVERY_KIND = [
 ]  # fmt: skip
 
 
-def finish(n_channels: int, randomness: Randomness) -> Finish:
-    return Finish((0.49, 0.48, 0.45)[:n_channels], (0.21, 0.2, 0.22)[:n_channels], randomness)
+def finish(n_channels: int, kind: Randomness) -> Finish:
+    return Finish((0.49, 0.48, 0.45)[:n_channels], (0.21, 0.2, 0.22)[:n_channels], kind)
 
 
-@pytest.mark.parametrize("randomness", EVERY_KIND)
+@pytest.mark.parametrize("kind", EVERY_KIND)
 @pytest.mark.parametrize("shape", [(3, 32, 32), (1, 28, 28), (3, 7, 9), (1, 1, 1), (3, 300, 300)])
-def test_one_pass_gives_the_bits_and_strides_of_torch(shape, randomness, monkeypatch) -> None:
+def test_one_pass_gives_the_bits_and_strides_of_torch(shape, kind, monkeypatch) -> None:
     images = torch.randint(256, (9, *shape), dtype=torch.uint8, generator=torch.Generator().manual_seed(1))
     results = []
     for usable in (fused.usable, lambda _: False):
         monkeypatch.setattr(fused, "usable", usable)
         torch.manual_seed(0)
-        results.append(finish(shape[0], randomness)(images))
+        results.append(finish(shape[0], kind)(images))
     one, other = results
     assert torch.equal(one, other)
     assert one.stride() == other.stride()
@@ -47,3 +50,22 @@ def test_without_randomness_images_are_only_normalised() -> None:
     images = torch.arange(256, dtype=torch.uint8).view(1, 1, 16, 16)
     made = finish(1, Randomness(0, False, 0, False))(images)
     torch.testing.assert_close(made, (images / 255 - 0.49) / 0.21)
+
+
+@pytest.mark.parametrize(
+    ("given", "side"),
+    [
+        ({}, 0), ({"method": "constrained"}, 0), ({"epsilon": 0.8}, 0), ({"cutout": 8}, 8), ({"method": "none"}, 16),
+        ({"method": "trivial"}, 16), ({"method": "randaugment"}, 16), ({"method": "autoaugment"}, 16),
+        ({"preset": "two-view"}, 16), ({"preset": "paper"}, 16), ({"preset": "two-view", "cutout": 0}, 0),
+    ],
+)  # fmt: skip
+def test_published_recipes_cut_a_box_out_of_natural_images_and_ours_does_not(given, side) -> None:
+    photographs, digits, large = (
+        SimpleNamespace(name=name, image_shape=shape)
+        for name, shape in (("cifar10", (3, 32, 32)), ("svhn", (3, 32, 32)), ("imagenet100", (3, 224, 224)))
+    )
+    config = configs.build(given)
+    assert randomness(config, photographs).cutout == side
+    if config.cutout < 0:
+        assert randomness(config, digits).cutout == randomness(config, large).cutout == 0

@@ -227,7 +227,7 @@ def test_by_default_a_run_has_the_proven_way(data: Path, tmp_path: Path) -> None
     problem = methods.problem(config, datasets.load(str(data)), Finish((0.0,), (1.0,), Randomness(0, False, 0, False)))
     (constraint,) = problem.constraints
     assert type(problem) is InvarianceMixture
-    assert (problem.normalized, problem.price, problem.n_steps) == (True, 3.0, 0)
+    assert (problem.normalized, problem.price, problem.n_steps) == (False, 3.0, 0)
     assert not problem.memories
     assert not problem.tables
     assert constraint.transforms == sets.mild()
@@ -247,6 +247,34 @@ def test_by_default_a_run_has_the_proven_way(data: Path, tmp_path: Path) -> None
 def test_what_does_not_fit_the_default_falls_back(given: dict[str, Any], mixture: bool, remember: int) -> None:
     config = configs.build(given)
     assert (config.mixture, config.remember) == (mixture, remember)
+
+
+@pytest.mark.parametrize(
+    ("given", "normalized"),
+    [
+        ({}, False), ({"epsilon": "auto"}, False), ({"epsilon": 0.8}, True), ({"epsilon": "0.8"}, True),
+        ({"epsilon": 0.8, "normalized": False}, False), ({"normalized": True}, True), ({"preset": "paper"}, False),
+        ({"preset": "two-view", "epsilon": 0.8}, False), ({"method": "worst", "epsilon": 0.8}, False),
+        ({"families": {"a": {"Rotate": 30.0}}}, False), ({"families": {"a": {"Rotate": 9.0, "epsilon": 1.0}}}, True),
+    ],
+)  # fmt: skip
+def test_steps_are_normalized_where_nothing_holds_gamma(given: dict[str, Any], normalized: bool) -> None:
+    assert configs.build(given).normalized is normalized
+
+
+@pytest.mark.parametrize(
+    ("given", "device", "units", "expected"),
+    [
+        ({}, "cpu", True, None), ({}, "cuda", True, torch.bfloat16), ({}, "cuda", False, None), ({}, "mps", True, None),
+        ({"scoring_precision": "bf16"}, "cpu", False, torch.bfloat16), ({"precision": "16-mixed"}, "cuda", True, None),
+        ({"scoring_precision": "same"}, "cuda", True, None), ({"preset": "paper"}, "cuda", True, None),
+    ],
+)  # fmt: skip
+def test_by_itself_scoring_is_in_bf16_only_where_there_are_units_for_it(
+    given: dict[str, Any], device: str, units: bool, expected: torch.dtype | None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(torch.cuda, "is_bf16_supported", lambda including_emulation: units)
+    assert methods.scoring_dtype(configs.build(given), torch.device(device)) is expected
 
 
 def test_trivial_augment_is_its_wide_set_unless_another_is_named() -> None:

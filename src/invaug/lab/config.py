@@ -92,10 +92,13 @@ class Config(BaseModel):
     gamma_init: float = Field(0.0, ge=0, description="where gamma starts; the fixed weight of --method penalty")
     scoring: Literal["frozen", "train"] = Field("frozen", description="how proposals are scored")
     scoring_batch: int = Field(256, ge=1, description="most proposals scored at once")
+    scoring_precision: Literal["auto", "same", "bf16"] = Field(
+        "auto", description="arithmetic of scoring; auto: bf16 on GPUs that are faster for it, else that of the model"
+    )
     mixture: bool = Field(True, description="one view an image, clean or transformed: the cost of plain training")
     watched: float = Field(0.25, gt=0, le=1, description="least share of a batch --mixture measures a constraint on")
     remember: int = Field(4, ge=0, description="visits an image's chain may stay where the last one left it; 0 none")
-    normalized: bool = Field(True, description="divide by 1 + gamma: gamma does not change the size of a step")
+    normalized: bool = Field(False, description="divide by 1 + gamma [where epsilon is a number, and gamma unbounded]")
     joint: bool = Field(True, description="clean and kept views in one forward pass")
     policy: Path | None = Field(None, description="policy file of --method deepaa")
     n_ops: int = Field(2, ge=1, description="operations per image of --method randaugment")
@@ -103,7 +106,7 @@ class Config(BaseModel):
 
     crop: int = Field(-1, ge=-1, description="pixels of padding before a random crop [4 for small colour images]")
     flip: Literal["auto", "yes", "no"] = Field("auto", description="random horizontal flips [natural images only]")
-    cutout: int = Field(-1, ge=-1, description="side of a random black box [16 for small colour images]")
+    cutout: int = Field(-1, ge=-1, description="side of a random black box [photographs: 16, but 0 with --mixture]")
     resized_crop: Literal["auto", "yes", "no"] = Field("auto", description="random-resized-crop [images over 64 px]")
 
     epochs: int = Field(30, ge=1, description="passes over the training images")
@@ -143,15 +146,16 @@ PRESETS: dict[str, dict[str, Any]] = {
     "two-view": {**CHAINS, "price": 1.0, "dual_lr": 5e-3},
     "paper": {
         **CHAINS, "epsilon": None,
-        "n_steps": 2, "dual_lr": 1e-3, "n_levels": 30, "scoring": "frozen", "joint": False, "optimizer": "sgd",
-        "lr": 0.1, "weight_decay": 5e-4, "batch_size": 128, "epochs": 200, "crop": 4, "flip": "yes", "cutout": 16,
-        "clip": 5.0,
+        "n_steps": 2, "dual_lr": 1e-3, "n_levels": 30, "scoring": "frozen", "scoring_precision": "same",
+        "joint": False, "optimizer": "sgd", "lr": 0.1, "weight_decay": 5e-4, "batch_size": 128, "epochs": 200,
+        "crop": 4, "flip": "yes", "cutout": 16, "clip": 5.0,
     },
     "authors-code": {
         **CHAINS, "epsilon": None,
-        "n_steps": 1, "dual_lr": 1e-4, "n_levels": 30, "scoring": "train", "scoring_batch": 1_000_000, "joint": False,
-        "identity": False, "optimizer": "sgd", "lr": 0.1, "weight_decay": 5e-4, "batch_size": 128, "epochs": 200,
-        "crop": 4, "flip": "yes", "cutout": 16, "clip": 5.0,
+        "n_steps": 1, "dual_lr": 1e-4, "n_levels": 30, "scoring": "train", "scoring_batch": 1_000_000,
+        "scoring_precision": "same", "joint": False, "identity": False, "optimizer": "sgd", "lr": 0.1,
+        "weight_decay": 5e-4, "batch_size": 128, "epochs": 200, "crop": 4, "flip": "yes",
+        "cutout": 16, "clip": 5.0,
     },
 }  # fmt: skip
 """What a preset changes of the defaults; a config file or a flag may still say otherwise, and the run records it."""
@@ -188,8 +192,16 @@ def _fallback(given: Mapping[str, Any]) -> dict[str, Any]:
     proposes = {"method": method, **({"n_steps": 0} if method == "learned" else {"learn": 0.0})}
     if several or method not in ONE_VIEW:
         return {**TWO_VIEW, **proposes}
+    proposes["normalized"] = _has_a_number(given)
     forgets = method in NO_CHAINS or given.get("n_steps", 1) == 0 or given.get("devices", 1) != 1
     return {**proposes, "remember": 0} if forgets else proposes
+
+
+def _has_a_number(given: Mapping[str, Any]) -> bool:
+    """Return whether a level is fixed: a price holds gamma, and with it the size of a step; a number does not."""
+    families = given.get("families") or {}
+    own = [f.get("epsilon", "auto") for f in families.values() if isinstance(f, Mapping)] if families else []
+    return any(level != "auto" for level in (given.get("epsilon", "auto"), *own))
 
 
 def _gamma_of_views(given: Mapping[str, Any]) -> dict[str, Any]:

@@ -8,6 +8,7 @@ from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Any, Literal
 
+import torch
 from torch import Tensor
 from torch.nn import functional as F
 
@@ -22,6 +23,7 @@ from invaug.lab.finish import Finish
 from invaug.lab.tally import finite
 from invaug.samplers import Sampler
 
+CPU = torch.device("cpu")
 PolicyFactory = Callable[[Config, Dataset], policies.Policy]
 
 
@@ -164,7 +166,14 @@ def loss_function(config: Config) -> Callable[[Tensor, Tensor], Tensor]:
     return partial(F.cross_entropy, reduction="none", label_smoothing=config.label_smoothing)
 
 
-def problem(config: Config, dataset: Dataset, finish: Finish) -> InvarianceConstrained:
+def scoring_dtype(config: Config, device: torch.device) -> torch.dtype | None:
+    """Return the precision proposals are scored in; by itself a lower one only where there are units for it."""
+    units = device.type == "cuda" and torch.cuda.is_bf16_supported(including_emulation=False)
+    by_itself = config.scoring_precision == "auto" and config.precision == "32-true" and units
+    return torch.bfloat16 if by_itself or config.scoring_precision == "bf16" else None
+
+
+def problem(config: Config, dataset: Dataset, finish: Finish, device: torch.device = CPU) -> InvarianceConstrained:
     """Return the constrained problem the method is; without constraints it is plain training on the policy's images."""
     spec = METHODS[config.method]
     constraints = []
@@ -184,7 +193,8 @@ def problem(config: Config, dataset: Dataset, finish: Finish) -> InvarianceConst
     settings["normalized"] = config.normalized and settings.get("clean", True)
     return kind(
         *constraints, scoring=config.scoring, scoring_batch=config.scoring_batch,
-        joint=config.joint, seed=config.seed, loss_fn=loss_function(config),
+        scoring_dtype=scoring_dtype(config, device), joint=config.joint, seed=config.seed,
+        loss_fn=loss_function(config),
         finish=_after(spec.policy(config, dataset), finish) if spec.policy else finish, **settings,
     )  # fmt: skip
 

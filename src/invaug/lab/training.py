@@ -121,7 +121,7 @@ def prepare(config: Config, dataset: Dataset, fabric: Fabric) -> tuple[Training,
     model = models.build(config.model, len(dataset.classes), dataset.image_shape)
     model = model.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
     finish = Finish(dataset.mean, dataset.std, randomness(config, dataset)).to(fabric.device)
-    problem = methods.problem(config, dataset, finish).to(fabric.device)
+    problem = methods.problem(config, dataset, finish, fabric.device).to(fabric.device)
     optimizer = OPTIMIZERS[config.optimizer](model.parameters(), config)
     average = (
         AveragedModel(model, multi_avg_fn=get_ema_multi_avg_fn(config.ema), use_buffers=True) if config.ema else None

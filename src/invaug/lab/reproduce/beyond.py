@@ -21,6 +21,8 @@ EPOCHS = {"cifar100": 50}
 """Where there are twice the images: as many steps for every dataset."""
 CLASSES = {"cifar100": 100}
 CHOSEN_ON = ("cifar10", "fashion-mnist")
+CUT = ("cifar10", "cifar100")
+"""Where recipes cut boxes out of images."""
 HELD_OUT = {"cifar10": 0.9, "fashion-mnist": 0.9, "cifar100": 0.8, "svhn": 0.9}
 """Of the images that are read for a choice; as many are left to train on as in the final runs."""
 LEVELS = (0.2, 0.4, 0.6, 0.8)
@@ -54,10 +56,14 @@ SAMPLERS: dict[str, Settings] = {
     "chains": {"method": "constrained"},
     "chains-fresh": {"method": "constrained", "remember": 0},
     "chains-learned": {"method": "constrained", "learn": 1.0},
-    "worst-of-2": {"method": "worst", "n_steps": 1, "mixture": True, "normalized": True},
+    "worst-of-2": {"method": "worst", "n_steps": 1, "mixture": True},
+    "normalized": {"normalized": True},
     "two-groups": {"method": "learned", "families": FAMILIES, "depth": 2},
+    "two-views": {"mixture": False, "cutout": 0},
+    "cutout": {"cutout": 16},
+    "standard": {"set": "standard"},
 }
-"""Ways to draw, all else as `invaug train` has it."""
+"""Ways to draw, and other things the default could have been; all else as `invaug train` has it."""
 TWO_VIEW: dict[str, Settings] = {
     "uniform": {"method": "uniform", "dual_lr": 5e-3},
     "paper": {"method": "constrained", "n_steps": 1, "dual_lr": 5e-3},
@@ -71,22 +77,21 @@ PEERS: dict[str, Settings] = {
     "none": PILOT["none"], "basic": PILOT["basic"], "trivial": PILOT["trivial"],
     "randaugment": {"method": "randaugment"}, "autoaugment": {"method": "autoaugment"},
 }  # fmt: skip
-OURS: dict[str, Settings] = {
-    "invaug-learned": {"preset": "default", "method": "learned"},
-    "invaug-chains": {"preset": "default", "method": "constrained"},
-    "invaug": {"preset": "default"},
-}
-"""What `invaug train` does when nothing is said, and the same with draws by what was learned and with remembered
-chains: no setting per dataset."""
+OURS: dict[str, Settings] = {"invaug": {"preset": "default"}}
+"""What `invaug train` does when nothing is said: no setting per dataset."""
 BEST: dict[str, dict[str, float]] = {
     "cifar10": {"uniform": 0.2, "paper": 0.8}, "fashion-mnist": {"uniform": 0.2, "paper": 0.2},
     "cifar100": {"uniform": 0.6, "paper": 0.6}, "svhn": {"uniform": 0.2, "paper": 0.6},
 }  # fmt: skip
 """By compare-epsilon, in parts of the loss of a guess."""
 GRID = {f"{part:g}": part for part in LEVELS}
+AUTO: dict[str, Settings] = {
+    "auto": {"epsilon": "auto"}, "auto-normalized": {"epsilon": "auto", "normalized": True},
+}  # fmt: skip
+"""The default, and the same with the steps of a fixed level."""
 COST = {
     "none": 1.0, "basic": 1.0, "trivial": 1.0, "randaugment": 1.0, "autoaugment": 1.0, "uniform": 1.5, "paper": 1.98,
-    "invaug-learned": 1.08, "invaug-chains": 1.41, "invaug": 1.0,
+    "invaug": 1.0,
 }  # fmt: skip
 """Time of an epoch beside TrivialAugment's by `compare-cost`, whose sessions differ by up to a tenth; up to 1.05 counts
 as equal."""
@@ -96,7 +101,9 @@ FASTEST = "seconds_fastest_epoch"
 BUDGETS = (25, 50, 100, 200)
 """Of the front: epochs of TrivialAugment."""
 FRONT = ("trivial", "uniform", "paper", "invaug")
-N_SEEDS = 5
+N_SEEDS = 10
+FRESH = 5
+"""Of the final runs, the first seed no test result of which had been seen when the last setting was fixed."""
 
 
 def settings(data: str, *, held_out: float = 0.0, **changes: Any) -> Settings:
@@ -146,14 +153,14 @@ def compare_epsilon() -> Plan:
 
 
 def compare_auto() -> Plan:
-    """Remembered chains with the level that is chosen while training, and with each of a grid of fixed ones."""
+    """The level that is chosen while training, and each of a grid of fixed ones."""
     cells = []
     for data in PER_CLASS:
-        levels: dict[str, Any] = {name: round(part * guess(data), 2) for name, part in GRID.items()}
-        for name, level in {**levels, "auto": "auto"}.items():
-            chosen = settings(data, held_out=HELD_OUT[data], preset="default", method="constrained", epsilon=level)
-            cells.append(Cell(f"{data}-{name}", chosen))
-    return Plan(tuple(cells), 3, (NO_TEST, "levels in parts of the loss of a guess; draws by remembered chains"))
+        levels: dict[str, Settings] = {name: {"epsilon": round(part * guess(data), 2)} for name, part in GRID.items()}
+        for name, level in {**levels, **AUTO}.items():
+            cells.append(Cell(f"{data}-{name}", settings(data, held_out=HELD_OUT[data], preset="default", **level)))
+    notes = ("levels in parts of the loss of a guess, each as `--epsilon` takes it: steps are normalised",)
+    return Plan(tuple(cells), 3, (NO_TEST, *notes))
 
 
 def constraints(data: str) -> dict[str, Settings]:
@@ -174,6 +181,17 @@ def compare() -> Plan:
         for name, method in everyone(data).items()
     ]
     return Plan(tuple(cells), N_SEEDS, (LOOKED,))
+
+
+def compare_uncut() -> Plan:
+    """The others without cutout, which their recipes have and ours has not, where it is used at all."""
+    cells = [
+        Cell(f"{data}-{name}", settings(data, **{**method, "cutout": 0}))
+        for data in CUT
+        for name, method in everyone(data).items()
+        if name not in ("none", *OURS)
+    ]
+    return Plan(tuple(cells), FRESH, (LOOKED,))
 
 
 def compare_cost() -> Plan:
@@ -202,4 +220,4 @@ def compare_time() -> Plan:
 def compare_front() -> Plan:
     """Accuracy against time, for several budgets."""
     cells = [Cell(f"{budget}-{name}", in_time("cifar10", name, budget)) for budget in BUDGETS for name in FRONT]
-    return Plan(tuple(cells), N_SEEDS, (LOOKED, "CIFAR-10; budgets are epochs of TrivialAugment"))
+    return Plan(tuple(cells), 5, (LOOKED, "CIFAR-10; budgets are epochs of TrivialAugment"))

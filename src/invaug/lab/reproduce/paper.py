@@ -133,6 +133,7 @@ PUBLISHED: Mapping[str, Published] = {
     "compare-epsilon": OURS,
     "compare-auto": OURS,
     "compare": OURS,
+    "compare-uncut": OURS,
     "compare-cost": OURS,
     "compare-time": OURS,
     "compare-front": OURS,

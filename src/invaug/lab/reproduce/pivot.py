@@ -9,18 +9,17 @@ from statistics import fmean, median, stdev
 from invaug.lab.report.intervals import Estimate, estimate
 from invaug.lab.report.tables import Cell as Text
 from invaug.lab.report.tables import Table
-from invaug.lab.reproduce.beyond import BUDGETS, FASTEST, FRONT, GRID
+from invaug.lab.reproduce.beyond import AUTO, BUDGETS, FASTEST, FRESH, FRONT, GRID
 from invaug.lab.reproduce.outcome import DONE, Outcome
 
 NAMES = {
     "none": "none", "basic": "flips, crop, cutout", "trivial": "TrivialAugment (wide)", "randaugment": "RandAugment",
     "autoaugment": "AutoAugment's policy", "uniform": "uniform constraint, two views, best epsilon",
-    "paper": "the paper's, two views, best epsilon", "invaug-learned": "invaug --method learned",
-    "invaug-chains": "invaug --method constrained", "invaug": "invaug (default)",
+    "paper": "the paper's, two views, best epsilon", "invaug": "invaug (default)",
 }  # fmt: skip
 DATA = {"cifar10": "CIFAR-10", "cifar100": "CIFAR-100", "svhn": "SVHN", "fashion-mnist": "Fashion-MNIST"}
 REFERENCE, OURS, ACCURACY = "trivial", "invaug", "test_accuracy"
-PIVOTED = ("compare", "compare-time")
+PIVOTED = ("compare", "compare-uncut", "compare-time")
 Seeds = Mapping[int, float]
 
 
@@ -78,15 +77,22 @@ def _epoch(found: Outcome, name: str) -> str | None:
     return None if ratio is None or not there else f"{fmean(there):.2f} ({ratio:.2f} ×)"
 
 
-def differences(found: Outcome, ours: str = OURS) -> dict[str, Estimate]:
-    """Return by how much our mean over datasets is above each other method's, run by run of the same seed."""
-    mine = mean_by_seed(found, ours, ACCURACY)
-    others = {name: mean_by_seed(found, name, ACCURACY) for name in methods(found) if name != ours}
-    return {
-        name: estimate([mine[seed] - theirs[seed] for seed in mine if seed in theirs])
-        for name, theirs in others.items()
-        if set(mine) & set(theirs)
-    }
+def completed(found: Outcome, whole: Outcome | None) -> Outcome:
+    """Return an outcome with what it lacks of another comparison, for its own seeds: methods it left as they are."""
+    own, seeds = {row.cell for row in found.rows}, {row.seed for row in found.rows}
+    more = [row for row in whole.rows if row.cell not in own and row.seed in seeds] if whole else []
+    return Outcome(found.experiment, found.scale, [*found.rows, *more], found.seeds)
+
+
+def differences(found: Outcome, first: int = 0) -> dict[str, Estimate]:
+    """Return by how much our mean over datasets is above each other method's, run by run of the same seed.
+
+    Args:
+        first: The seed to begin with.
+    """
+    mine = {seed: mean for seed, mean in mean_by_seed(found, OURS, ACCURACY).items() if seed >= first}
+    others = {name: mean_by_seed(found, name, ACCURACY) for name in methods(found) if name != OURS}
+    return {name: _gap(mine, theirs) for name, theirs in others.items() if set(mine) & set(theirs)}
 
 
 def words(found: Outcome) -> list[str]:
@@ -108,6 +114,9 @@ def words(found: Outcome) -> list[str]:
         f"mean over datasets: the default minus {NAMES[name]} is {gap.text('+.1f', 100)} points"
         for name, gap in differences(found).items()
     ]
+    fresh = [f"{NAMES[name]} {gap.text('+.1f', 100)}" for name, gap in differences(found, FRESH).items()]
+    if fresh:
+        lines.append(f"the same on seeds from {FRESH} alone, run when every setting was fixed: {'; '.join(fresh)}")
     return lines
 
 
@@ -133,18 +142,19 @@ def auto_words(found: Outcome) -> list[str]:
     """Return how far the level that is chosen while training is from the best of the grid, on each dataset."""
     lines = []
     for data, title in DATA.items():
-        levels = {name: by_seed(found, f"{data}-{name}", "held_out_accuracy") for name in (*GRID, "auto")}
-        if not all(len(seeds) > 1 for seeds in levels.values()):
+        levels = {name: by_seed(found, f"{data}-{name}", "held_out_accuracy") for name in (*GRID, *AUTO)}
+        means = {name: fmean(seeds.values()) for name, seeds in levels.items() if len(seeds) > 1}
+        if not means.keys() >= GRID.keys():
             continue
-        means = {name: fmean(seeds.values()) for name, seeds in levels.items()}
         best = max(GRID, key=lambda name: means[name])
         spread = stdev(levels[best].values()) / math.sqrt(len(levels[best]))
-        below = means[best] - means["auto"]
-        word = "met" if below <= spread else "NOT met"
-        lines.append(
-            f"{title}: auto {100 * means['auto']:.1f} %, best of the grid ({best} log C) {100 * means[best]:.1f} %, "
-            f"its standard error {100 * spread:.1f}; within one standard error: {word}"
-        )
+        for name in (name for name in AUTO if name in means):
+            word = "met" if means[best] - means[name] <= spread else "NOT met"
+            lines.append(
+                f"{title}: {name} {100 * means[name]:.1f} %, "
+                f"best of the grid ({best} log C) {100 * means[best]:.1f} %, its standard error {100 * spread:.1f}; "
+                f"within one standard error: {word}"
+            )
     return lines
 
 
@@ -156,4 +166,10 @@ def _text(values: Sequence[float]) -> str | None:
     return estimate(values).text(".1f", 100) if values else None
 
 
-WORDS = {"compare": words, "compare-time": words, "compare-auto": auto_words, "compare-front": front_words}
+WORDS = {
+    "compare": words,
+    "compare-uncut": words,
+    "compare-time": words,
+    "compare-auto": auto_words,
+    "compare-front": front_words,
+}

@@ -224,7 +224,7 @@ def experiments() -> dict[str, Experiment]:
             ("held_out_accuracy", "held_out_loss", "gamma"),
         ),
         _beyond(
-            "compare-samplers", "Ways to draw the transformed views", beyond.compare_samplers(),
+            "compare-samplers", "Ways to draw, and what else the default could be", beyond.compare_samplers(),
             ("held_out_accuracy", "held_out_loss", "seconds_per_epoch"),
         ),
         _beyond(
@@ -238,6 +238,9 @@ def experiments() -> dict[str, Experiment]:
         _beyond(
             "compare", "All methods, for as many epochs", beyond.compare(),
             ("test_accuracy", "test_loss", "seconds_per_epoch", "gamma"),
+        ),
+        _beyond(
+            "compare-uncut", "The others without cutout", beyond.compare_uncut(), ("test_accuracy", "test_loss"),
         ),
         _beyond("compare-cost", "What an epoch of each takes", beyond.compare_cost(), (FASTEST,)),
         _beyond(
