@@ -720,6 +720,7 @@ def test_methods_that_are_the_same_without_cutout_come_from_the_comparison():
     assert pivot.by_seed(found, "cifar10-trivial", "test_accuracy") == {0: 0.5, 1: 0.5}
     assert pivot.by_seed(found, "cifar10-invaug", "test_accuracy") == {0: 0.44, 1: 0.46}
     assert pivot.by_seed(found, "svhn-trivial", "test_accuracy") == pytest.approx({0: 0.42, 1: 0.44})
+    assert (pivot.title(found, "basic"), pivot.title(whole, "basic")) == ("flips, crop", "flips, crop, cutout")
 
 
 @pytest.mark.parametrize(("auto", "word"), [(0.492, "met"), (0.47, "NOT met")])

@@ -19,8 +19,14 @@ NAMES = {
 }  # fmt: skip
 DATA = {"cifar10": "CIFAR-10", "cifar100": "CIFAR-100", "svhn": "SVHN", "fashion-mnist": "Fashion-MNIST"}
 REFERENCE, OURS, ACCURACY = "trivial", "invaug", "test_accuracy"
-PIVOTED = ("compare", "compare-uncut", "compare-time")
+UNCUT = "compare-uncut"
+PIVOTED = ("compare", UNCUT, "compare-time")
 Seeds = Mapping[int, float]
+
+
+def title(found: Outcome, name: str) -> str:
+    """Return what a method is called in a comparison."""
+    return NAMES[name].replace(", cutout", "") if found.experiment.name == UNCUT else NAMES[name]
 
 
 def methods(found: Outcome) -> list[str]:
@@ -65,7 +71,7 @@ def table(found: Outcome, timed: Outcome | None = None, costs: Outcome | None = 
     for name in methods(found):
         each = [_text([*by_seed(found, f"{data}-{name}", ACCURACY).values()]) for data in DATA]
         means = [_text([*mean_by_seed(each_way, name, ACCURACY).values()]) for each_way in (found, timed) if each_way]
-        rows.append((NAMES[name], *each, *means, _epoch(costs or found, name)))
+        rows.append((title(found, name), *each, *means, _epoch(costs or found, name)))
     means_of = ["mean", *(["mean, equal time"] if timed else [])]
     return Table(found.experiment.title, ("method", *DATA.values(), *means_of, "seconds an epoch"), tuple(rows))
 
@@ -98,20 +104,22 @@ def differences(found: Outcome, first: int = 0) -> dict[str, Estimate]:
 def words(found: Outcome) -> list[str]:
     """Return how the default stands: on each dataset and in the mean."""
     lines = []
-    for data, title in DATA.items():
+    for data, called in DATA.items():
         means = {name: found.mean(f"{data}-{name}", ACCURACY) for name in methods(found)}
         there = {name: mean for name, mean in means.items() if mean is not None}
         if OURS not in there:
             continue
         best = max(there, key=lambda name: there[name])
         if best == OURS:
-            lines.append(f"{title}: the default is first")
+            lines.append(f"{called}: the default is first")
             continue
         gap = _gap(by_seed(found, f"{data}-{best}", ACCURACY), by_seed(found, f"{data}-{OURS}", ACCURACY))
         tied = "tied with the first" if gap.interval is None or gap.interval[0] <= 0 else "not first"
-        lines.append(f"{title}: the default is {tied}, {NAMES[best]}, which is {gap.text('+.1f', 100)} points above")
+        lines.append(
+            f"{called}: the default is {tied}, {title(found, best)}, which is {gap.text('+.1f', 100)} points above"
+        )
     lines += [
-        f"mean over datasets: the default minus {NAMES[name]} is {gap.text('+.1f', 100)} points"
+        f"mean over datasets: the default minus {title(found, name)} is {gap.text('+.1f', 100)} points"
         for name, gap in differences(found).items()
     ]
     fresh = [f"{NAMES[name]} {gap.text('+.1f', 100)}" for name, gap in differences(found, FRESH).items()]
@@ -141,7 +149,7 @@ def front_words(found: Outcome) -> list[str]:
 def auto_words(found: Outcome) -> list[str]:
     """Return how far the level that is chosen while training is from the best of the grid, on each dataset."""
     lines = []
-    for data, title in DATA.items():
+    for data, called in DATA.items():
         levels = {name: by_seed(found, f"{data}-{name}", "held_out_accuracy") for name in (*GRID, *AUTO)}
         means = {name: fmean(seeds.values()) for name, seeds in levels.items() if len(seeds) > 1}
         if not means.keys() >= GRID.keys():
@@ -151,7 +159,7 @@ def auto_words(found: Outcome) -> list[str]:
         for name in (name for name in AUTO if name in means):
             word = "met" if means[best] - means[name] <= spread else "NOT met"
             lines.append(
-                f"{title}: {name} {100 * means[name]:.1f} %, "
+                f"{called}: {name} {100 * means[name]:.1f} %, "
                 f"best of the grid ({best} log C) {100 * means[best]:.1f} %, its standard error {100 * spread:.1f}; "
                 f"within one standard error: {word}"
             )
@@ -168,7 +176,7 @@ def _text(values: Sequence[float]) -> str | None:
 
 WORDS = {
     "compare": words,
-    "compare-uncut": words,
+    UNCUT: words,
     "compare-time": words,
     "compare-auto": auto_words,
     "compare-front": front_words,
