@@ -199,8 +199,9 @@ def _fallback(given: Mapping[str, Any]) -> dict[str, Any]:
 
 def _has_a_number(given: Mapping[str, Any]) -> bool:
     """Return whether a level is fixed: a price holds gamma, and with it the size of a step; a number does not."""
-    families = given.get("families") or {}
-    own = [f.get("epsilon", "auto") for f in families.values() if isinstance(f, Mapping)] if families else []
+    families = given.get("families")
+    each = families.values() if isinstance(families, Mapping) else ()  # what is no table is refused later
+    own = [family.get("epsilon", "auto") for family in each if isinstance(family, Mapping)]
     return any(level != "auto" for level in (given.get("epsilon", "auto"), *own))
 
 
