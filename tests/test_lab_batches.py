@@ -8,6 +8,7 @@ import multiprocessing
 import os
 import re
 import signal
+import sys
 import time
 from collections.abc import Iterable
 from multiprocessing import connection
@@ -212,7 +213,7 @@ def test_a_worker_whose_pipes_closed_is_waited_for_until_it_has_an_exit_code() -
 
 
 def _wait_as_a_worker(ready: Connection) -> None:
-    module._forget_signals(0)
+    module._begin(0, bound=False)
     ready.send("ready")
     signal.pause()
 
@@ -230,6 +231,32 @@ def test_sigterm_ends_a_worker_though_the_main_process_handles_it() -> None:
         assert worker.exitcode == -signal.SIGTERM
     finally:
         signal.signal(signal.SIGTERM, before)
+
+
+def _hang_as_a_worker(ready: Connection) -> None:
+    module._begin(0, bound=True)
+    ready.send("ready")
+    time.sleep(600)  # where torch's look at the parent never comes
+
+
+def _start_one_that_hangs(ready: Connection) -> None:
+    multiprocessing.get_context("fork").Process(target=_hang_as_a_worker, args=(ready,)).start()
+    signal.pause()
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="other kernels do not end a process with its parent")
+def test_a_worker_that_hangs_ends_with_a_killed_parent() -> None:
+    context = multiprocessing.get_context("fork")
+    ours, theirs = context.Pipe()
+    parent = context.Process(target=_start_one_that_hangs, args=(theirs,))
+    parent.start()
+    theirs.close()
+    assert ours.recv() == "ready"
+    parent.kill()
+    parent.join()
+    assert connection.wait([ours], timeout=60)  # the worker held the other end
+    with pytest.raises(EOFError):
+        ours.recv()
 
 
 def test_leaving_an_epoch_early_leaves_no_worker_behind(on_disk: Split) -> None:

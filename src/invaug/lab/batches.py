@@ -2,9 +2,14 @@
 
 from __future__ import annotations
 
+import ctypes
+import multiprocessing
+import os
 import signal
+import sys
 import threading
 from collections.abc import Iterator, Sequence
+from functools import partial
 from multiprocessing import connection
 from multiprocessing.process import BaseProcess
 from typing import Any, NamedTuple
@@ -20,6 +25,7 @@ from invaug.lab.decoding import decode, quiet
 from invaug.lab.errors import RunError, UserError, reason_of
 from invaug.lab.splits import ORDER, Split, shuffled
 
+PR_SET_PDEATHSIG = 1  # of prctl(2)
 PREFETCH = 4  # batches each worker is ahead
 DYING = 2.0  # seconds a worker may take to end after its pipes have closed
 DEATHS = {
@@ -143,15 +149,30 @@ def _loader(split: Split, rows: list[NDArray[np.int64]], device: torch.device, w
             num_workers=workers,
             prefetch_factor=PREFETCH if workers else None,
             pin_memory=device.type == "cuda",
-            worker_init_fn=_forget_signals,
+            worker_init_fn=partial(_begin, bound=threading.current_thread() is threading.main_thread()),
             generator=torch.Generator(),  # or it would draw from torch's own, and a resumed run would not repeat
         )
 
 
-def _forget_signals(_: int) -> None:
-    """Drop the handlers a worker inherits: Ctrl-C is for the main process, and SIGTERM must end a worker."""
+def _begin(_: int, *, bound: bool) -> None:
+    """Drop the handlers a worker inherits: Ctrl-C is for the main process, and SIGTERM must end a worker.
+
+    Args:
+        bound: Whether the worker ends with the thread that started it.
+    """
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     signal.signal(signal.SIGTERM, signal.SIG_DFL)
+    if bound and sys.platform == "linux":
+        _end_with_parent()
+
+
+def _end_with_parent() -> None:
+    """Let the kernel end this process when its parent is killed: torch's own look, every five seconds, comes to nothing
+    where a thread of the worker hangs."""
+    ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, int(signal.SIGKILL))
+    parent = multiprocessing.parent_process()
+    if parent is not None and os.getppid() != parent.pid:  # it was killed before this
+        os._exit(1)
 
 
 def _from_files(split: Split, rows: list[NDArray[np.int64]], device: torch.device, workers: int) -> Iterator[Batch]:
