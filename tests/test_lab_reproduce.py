@@ -113,7 +113,7 @@ def test_small_scale_has_the_methods_of_the_issue_with_three_seeds():
 @pytest.mark.parametrize("name", NAMES)
 def test_a_small_experiment_is_estimated_to_take_less_than_45_minutes(name):
     asked = Asked(plans.find(name), "small")
-    most = 18 * asked.seeds if name == "compare" else 45  # a seed of which has every method on four datasets
+    most = 11 * asked.seeds if name == "compare" else 45  # a seed of which has every method on four datasets
     assert asked.own_seconds() < most * 60
 
 
