@@ -6,7 +6,9 @@ mean of both datasets (one seed, the mild set), one choice per arm. No test imag
 
     python bench/default.py choose              # values of the rule, one or two seeds
     python bench/default.py rates               # the learning rate of each arm, one seed
-    python bench/default.py final               # the chosen values, five seeds
+    python bench/default.py final               # the chosen values under the mild and the wrong sets, five seeds
+    python bench/default.py others              # the same under the standard and the wide set
+    python bench/default.py uniform             # uniform draws instead of chains
     python bench/default.py readable            # rotated MNIST, three constraints in one run, five seeds
     python bench/default.py table               # what came out, with paired intervals over seeds
 """
@@ -82,7 +84,7 @@ def resilient(alpha: float, cap: float, dual_lr: float = 0.02, **others: Any) ->
     return {"method": "resilient", "alpha": alpha, "cap": cap, "dual_lr": dual_lr, **others}
 
 
-CHOSEN = resilient(7.0, 3.0)
+CHOSEN = resilient(5.0, 2.0)
 UNIFORM = {**CHOSEN, "n_steps": 0}
 RATES = (0.05, 0.1, 0.2)
 
@@ -215,29 +217,33 @@ def plans(name: str, data: list[str], n_seeds: int) -> list[tuple[str, str, Arm,
         grid = [NONE, PLAIN, *CANDIDATES]
         return [(d, s, arm, 0.1, seed) for seed in range(n_seeds) for arm in grid for d in data for s in sets_of(arm)]
     rates = best_rates(read())
-    arms = {"none": [NONE], "plain": [PLAIN], "resilient": [CHOSEN, UNIFORM]}
+    arms = [UNIFORM] if name == "uniform" else [NONE, PLAIN, CHOSEN]
+    order = (*USEFUL[1:],) if name == "others" else sets_of(CHOSEN)[:4]
     return [
-        (d, s, arm, rates[method], seed)
+        (d, s, arm, rates[arm["method"]], seed)
         for seed in range(n_seeds)
-        for method, every in arms.items()
-        for arm in every
+        for arm in arms
         for d in data
-        for s in sets_of(arm)
+        for s in (("mild",) if arm == NONE else order)
     ]
 
 
 def sets_of(arm: Arm) -> tuple[str, ...]:
     """Return the sets of an arm: without augmentation any is as good as the other."""
-    return ("mild",) if arm == NONE else (*WRONG, *USEFUL)
+    return ("mild",) if arm == NONE else ("mild", *WRONG, *USEFUL[1:])
 
 
 CANDIDATES = [
-    resilient(2.3, 3.0),
-    resilient(7.0, 3.0),
-    resilient(14.0, 3.0),
+    resilient(2.3, 1e9),
+    resilient(4.6, 2.0),
+    resilient(7.0, 1e9),
     resilient(7.0, 1.0),
+    resilient(7.0, 2.0),
+    resilient(7.0, 2.0, 0.05),
+    resilient(7.0, 2.0, n_steps=0),
+    resilient(14.0, 1e9),
     resilient(14.0, 1.0),
-    resilient(7.0, 3.0, 0.05),
+    resilient(14.0, 2.0),
 ]
 
 
@@ -304,7 +310,7 @@ def print_differences(by: dict[tuple[Any, ...], dict[str, Any]], arm: Arm, rates
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("part", choices=("choose", "rates", "final", "readable", "table"))
+    parser.add_argument("part", choices=("choose", "rates", "final", "others", "uniform", "readable", "table"))
     parser.add_argument("--data", nargs="+", choices=CHOSEN_ON, default=list(CHOSEN_ON))
     parser.add_argument("--seeds", type=int, default=5)
     options = parser.parse_args()
