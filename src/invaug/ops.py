@@ -54,7 +54,8 @@ class Op:
     """One transformation: a name, a batched function, and how a level becomes a magnitude.
 
     The magnitude runs evenly from `start` at level 0 to `stop` at the last level. Any pure function
-    `(inputs, magnitudes) -> inputs` will do, on tensors of any shape with a batch dimension; `invaug.testing.check_op` tells whether it keeps the contract.
+    `(images, magnitudes) -> images` will do, also of signals, volumes and tables: tensors of any shape with a batch
+    dimension. `invaug.testing.check_op` tells whether it keeps the contract.
     """
 
     name: str
