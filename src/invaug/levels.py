@@ -55,7 +55,7 @@ class Resilient:
         if self.alpha == math.inf:
             return base
         if unit is None:
-            raise ValueError("no outputs say how many classes there are: give Resilient(guess=...), the loss of a guess")
+            raise ValueError("no outputs tell the number of classes: give Resilient(guess=...), the loss of a guess")
         return base + gamma * unit / self.alpha
 
 
