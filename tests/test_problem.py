@@ -7,7 +7,17 @@ import torch
 from torch import nn
 from torch.nn import functional as F
 
-from invaug import Constraint, Draw, InvarianceConstrained, metropolis_hastings, sets, views, worst
+from invaug import (
+    Constraint,
+    Draw,
+    InvarianceConstrained,
+    Op,
+    TransformSet,
+    metropolis_hastings,
+    sets,
+    views,
+    worst,
+)
 from problems import (
     Diary,
     Recorder,
@@ -802,3 +812,50 @@ def test_leaving_the_clean_view_out_needs_one_constraint_on_whole_batches(settin
     problem = two_view_problem(*constraints, n_views=settings.get("n_views", 1), views=views.kept_only)
     with pytest.raises(ValueError, match=message):
         problem(smooth_network().float(), make_images(4), make_targets(4))
+
+
+class Pixels(nn.Module):
+    """Gives every pixel three classes."""
+
+    def __init__(self):
+        super().__init__()
+        self.network = nn.Conv2d(1, 3, 1)
+
+    def forward(self, inputs):
+        return self.network(inputs)
+
+
+MASKS = torch.randint(3, (4, 6, 6), generator=seeded(0))
+TURN = Op("Turn", lambda images, _: images.flip(2), geometric=True)
+DIM = Op("Dim", lambda images, _: images // 2)
+
+
+def test_masks_that_stay_while_images_move_are_warned_of_once():
+    problem = two_view_problem(Constraint(TransformSet((DIM, TURN)), 0.5))
+    with pytest.warns(UserWarning, match=r"targets of shape \(4, 6, 6\) look like masks, .* without\(Turn\)") as found:
+        for _ in range(3):
+            step = problem(Pixels(), IMAGES, MASKS)
+    assert len(found) == 1
+    assert step.slack.isfinite().all()
+
+
+@pytest.mark.parametrize(
+    ("ops", "epsilon", "targets"),
+    [
+        ((DIM,), 0.5, MASKS),
+        ((DIM, TURN), math.inf, MASKS),
+        ((DIM, TURN), 0.5, MASKS[:, :, :5]),  # of another size
+    ],
+)
+def test_what_does_not_move_masks_is_not_warned_of(ops, epsilon, targets):
+    class Cropped(Pixels):
+        def forward(self, inputs):
+            return super().forward(inputs)[..., : targets.shape[2]]
+
+    problem = two_view_problem(Constraint(TransformSet(ops), epsilon))
+    problem(Cropped(), IMAGES, targets)  # warnings are errors
+
+
+def test_classes_of_whole_images_are_no_masks():
+    problem = two_view_problem(Constraint(TransformSet((TURN,)), 0.5))
+    problem(smooth_network().float(), IMAGES, TARGETS)
