@@ -833,9 +833,9 @@ DIM = Op("Dim", lambda images, _: images // 2)
 def test_masks_that_stay_while_images_move_are_warned_of_once():
     problem = two_view_problem(Constraint(TransformSet((DIM, TURN)), 0.5))
     with pytest.warns(UserWarning, match=r"targets of shape \(4, 6, 6\) look like masks, .* without\(Turn\)") as found:
-        for _ in range(3):
-            step = problem(Pixels(), IMAGES, MASKS)
+        problem(Pixels(), IMAGES, MASKS)
     assert len(found) == 1
+    step = problem(Pixels(), IMAGES, MASKS)  # where warnings are errors
     assert step.slack.isfinite().all()
 
 
