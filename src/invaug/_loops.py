@@ -9,7 +9,7 @@ import numpy as np
 from numba import njit
 
 from invaug import rules
-from invaug.rules import FAR, Array
+from invaug.rules import Array
 
 
 def compiled(function: Any) -> Any:
@@ -43,13 +43,10 @@ def run_inside(start: int, step: int, extent: int, n: int) -> tuple[int, int]:
 
 
 @compiled
-def affine(source: Array, target: Array, a: float, b: float, c: float, d: float, e: float, f: float) -> None:
+def affine(source: Array, target: Array, six: Array) -> None:
     """Fill target with source read at (ax + by + c, dx + ey + f): 16.16 fixed point, nearest, black outside."""
     n_channels, height, width = source.shape
-    step_x, step_y = math.floor(a * 65536.0 + 0.5), math.floor(d * 65536.0 + 0.5)
-    start_x = math.floor((c + a * 0.5 + b * 0.5) * 65536.0 + 0.5)
-    start_y = math.floor((f + d * 0.5 + e * 0.5) * 65536.0 + 0.5)
-    row_x, row_y = math.floor(b * 65536.0 + 0.5), math.floor(e * 65536.0 + 0.5)
+    step_x, row_x, start_x, step_y, row_y, start_y = six
     flat = source.reshape(n_channels, height * width)
     # indices are unsigned: a signed one may count from the end, and asking keeps the loops from being vectorised
     pixels = np.empty(width, np.uint32)
@@ -82,22 +79,6 @@ def affine(source: Array, target: Array, a: float, b: float, c: float, d: float,
                     row[left + i] = plane[pixels[left + i]]
             for x in range(np.uint64(last), np.uint64(width)):
                 row[x] = 0
-
-
-@compiled
-def within(magnitude: float) -> float:
-    """Return the magnitude within what fixed point can hold; beyond it everything is outside the image anyway."""
-    return min(max(magnitude, -FAR), FAR)
-
-
-@compiled
-def rotate(source: Array, target: Array, degrees: float) -> None:
-    """Rotate about the centre, with the sine and cosine rounded to 15 digits as Pillow rounds them."""
-    height, width = source.shape[1:]
-    angle = -math.radians(degrees % 360.0)
-    cos, sin = np.round(math.cos(angle), 15), np.round(math.sin(angle), 15)
-    x, y = width / 2, height / 2
-    affine(source, target, cos, sin, x - cos * x - sin * y, -sin, cos, y + sin * x - cos * y)
 
 
 @compiled
@@ -241,71 +222,34 @@ def cut_out(source: Array, target: Array, size: float, place: Array) -> None:
 
 
 @compiled
-def crop(source: Array, target: Array, magnitude: float, place: Array) -> None:
-    """Pad by the magnitude and cut the old size out again."""
-    padding = math.trunc(magnitude)
-    x = math.floor(place[0] * (2 * padding + 1)) - padding
-    y = math.floor(place[1] * (2 * padding + 1)) - padding
-    affine(source, target, 1.0, 0.0, x, 0.0, 1.0, y)
-
-
-@compiled
-def fill_table(code: int, magnitude: float, table: Array) -> None:
-    """Fill the table of an operation that does not look at the image."""
-    if code == rules.BRIGHTNESS:
-        blend_table(0, np.float32(magnitude), table)
-    elif code == rules.POSTERIZE:
-        dropped = 8 - min(max(int(magnitude), 0), 8)
-        for v in range(256):
-            table[v] = (v >> dropped) << dropped
-    else:
-        threshold = magnitude if code == rules.SOLARIZE else 0.0
-        for v in range(256):
-            table[v] = v if v < threshold else 255 - v
-
-
-@compiled
-def transform(source: Array, target: Array, code: int, magnitude: float, place: Array) -> None:
-    """Fill target with one image under one operation."""
-    height, width = source.shape[1:]
-    factor, table = np.float32(magnitude), np.empty(256, np.uint8)
+def transform(
+    source: Array, target: Array, code: int, magnitude: float, place: Array, six: Array, table: Array
+) -> None:
+    """Fill target with one image under one operation; the table of an operation that looks at the image is made."""
     if code == rules.IDENTITY:
         copy(source, target)
-    elif code == rules.ROTATE:
-        rotate(source, target, magnitude)
-    elif code == rules.SHEAR_X:
-        affine(source, target, 1.0, within(magnitude), 0.0, 0.0, 1.0, 0.0)
-    elif code == rules.SHEAR_Y:
-        affine(source, target, 1.0, 0.0, 0.0, within(magnitude), 1.0, 0.0)
-    elif code == rules.TRANSLATE_X:
-        affine(source, target, 1.0, 0.0, math.floor(within(magnitude) + 0.5), 0.0, 1.0, 0.0)
-    elif code == rules.TRANSLATE_Y:
-        affine(source, target, 1.0, 0.0, 0.0, 0.0, 1.0, math.floor(within(magnitude) + 0.5))
-    elif code == rules.FLIP_X:
-        affine(source, target, -1.0, 0.0, width, 0.0, 1.0, 0.0)
-    elif code == rules.FLIP_Y:
-        affine(source, target, 1.0, 0.0, 0.0, 0.0, -1.0, height)
-    elif code == rules.CROP:
-        crop(source, target, magnitude, place)
+    elif code <= rules.CROP:
+        affine(source, target, six)
     elif code <= rules.BRIGHTNESS:
-        fill_table(code, magnitude, table)
         look_up(source, target, table)
     elif code == rules.AUTO_CONTRAST:
         auto_contrast(source, target, table)
     elif code == rules.EQUALIZE:
         equalize(source, target, table)
     elif code == rules.COLOR:
-        color(source, target, factor)
+        color(source, target, np.float32(magnitude))
     elif code == rules.CONTRAST:
-        contrast(source, target, factor, table)
+        contrast(source, target, np.float32(magnitude), table)
     elif code == rules.SHARPNESS:
-        sharpness(source, target, factor)
+        sharpness(source, target, np.float32(magnitude))
     elif code == rules.CUTOUT:
         cut_out(source, target, magnitude, place)
 
 
 @compiled
-def transform_all(sources: Array, targets: Array, codes: Array, magnitudes: Array, places: Array) -> None:
+def transform_all(
+    sources: Array, targets: Array, codes: Array, magnitudes: Array, places: Array, maps: Array, tables: Array
+) -> None:
     """Fill targets with every image under the operation its code names."""
     for i in range(len(sources)):
-        transform(sources[i], targets[i], codes[i], magnitudes[i], places[i])
+        transform(sources[i], targets[i], codes[i], magnitudes[i], places[i], maps[i], tables[i])

@@ -18,7 +18,8 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from invaug.rules import Actions
+from invaug import rules
+from invaug.rules import Actions, Array
 
 BYTES_PER_THREAD = 512 * 1024  # below this a second thread costs more than it brings
 
@@ -39,10 +40,17 @@ def apply(images: Tensor, actions: Actions) -> Tensor:
     from invaug import _loops  # here, because numba takes half a second to import
 
     target = torch.empty_like(images, memory_format=torch.contiguous_format)
-    numbers = (actions.codes, actions.magnitudes, actions.places)
-    arrays = [images.contiguous().numpy(), target.numpy(), *map(np.ascontiguousarray, numbers)]
-    share_out(_loops.transform_all, arrays)
+    moved, known = (_between(actions.codes, codes) for codes in (rules.MOVES, rules.KNOWN))
+    maps, tables = np.empty((len(images), 6), np.int64), np.empty((len(images), 256), np.uint8)
+    maps[moved] = rules.fixed_point(rules.maps(actions.rows(moved), *images.shape[2:]))
+    tables[known] = rules.tables(actions.rows(known))
+    numbers = (actions.codes, actions.magnitudes, actions.places, maps, tables)
+    share_out(_loops.transform_all, [images.contiguous().numpy(), target.numpy(), *map(np.ascontiguousarray, numbers)])
     return target
+
+
+def _between(codes: Array, wanted: range) -> Array:
+    return np.flatnonzero((codes >= wanted.start) & (codes < wanted.stop))
 
 
 def share_out(function: Callable[..., None], arrays: list[Any]) -> None:

@@ -71,12 +71,12 @@ def fixed_point(maps: Array) -> Array:
 def tables(actions: Actions) -> Array:
     """Return what becomes of each of the 256 values, uint8 of shape (batch, 256)."""
     codes, magnitudes = actions.codes[:, None], actions.magnitudes[:, None]
-    values = np.arange(256)
+    values = np.arange(256, dtype=np.int16)
     threshold = np.where(codes == SOLARIZE, magnitudes, np.where(codes == INVERT, 0, 256))
-    dropped = np.where(codes == POSTERIZE, 8 - np.clip(np.trunc(magnitudes), 0, 8), 0).astype(np.int64)
+    dropped = np.where(codes == POSTERIZE, 8 - np.clip(np.trunc(magnitudes), 0, 8), 0).astype(np.int16)
     kept = np.where(values < threshold, values, 255 - values) >> dropped << dropped
     factor = np.where(codes == BRIGHTNESS, np.clip(magnitudes, -FAR, FAR), 1).astype(np.float32)
-    table: Array = np.clip(kept.astype(np.float32) * factor, 0, 255).astype(np.uint8)
+    table: Array = np.clip(kept * factor, 0, 255).astype(np.uint8)
     return table
 
 
