@@ -75,8 +75,6 @@ class Experiment:
     claims: tuple[Claim, ...] = ()
     keeps: tuple[str, ...] = ()
     """What its results hold beside numbers: curve, kept, levels."""
-    page: str = "reproduce"
-    """The page of docs/ it is on."""
     reference: str = ""
     """The cells, by the end of their label, whose seconds an epoch of the others is compared with."""
 

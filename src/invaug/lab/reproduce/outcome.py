@@ -46,7 +46,6 @@ MEASURES: Mapping[str, Measure] = {
     "geometric": Measure("geometric, last epoch (%)", 100, ".1f"),
     "extreme_first": Measure("extremes × uniform, first epoch"), "extreme": Measure("extremes × uniform, last epoch"),
     "seconds": Measure("seconds", form=".1f"), "seconds_per_epoch": Measure("seconds an epoch"),
-    "seconds_fastest_epoch": Measure("seconds of the fastest epoch", form=".3f"),
     "time_ratio": Measure("time × TrivialAugment"),
     "pass_ratio": Measure("passes × TrivialAugment"),
 }  # fmt: skip
