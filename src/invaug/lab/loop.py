@@ -125,9 +125,9 @@ def fit(
 
 
 def _out_of_reach(rows: list[Row], training: Training) -> list[bool]:
-    """Return which constraints cannot be met; an epsilon that is chosen while training always can."""
+    """Return which constraints cannot be met; a level that a rule sets is never out of reach."""
     constraints = training.problem.constraints
-    return [stuck and not each.auto for stuck, each in zip(out_of_reach(rows), constraints, strict=True)]
+    return [stuck and not each.chosen for stuck, each in zip(out_of_reach(rows), constraints, strict=True)]
 
 
 def _go_back(folder: Path, training: Training, watch: Watch) -> None:
@@ -167,11 +167,11 @@ def one_epoch(
 def take_step(config: Config, training: Training, group: list[Batch], lr: float) -> Step:
     """Take one primal and one dual step on a group of batches; if anything is not finite, change nothing and raise."""
     fabric, steps = training.fabric, []
-    undo = training.undoing(torch.cat([batch.indices for batch in group]))
+    undo = training.undoing()
     for i, batch in enumerate(group):
         # every random number of this batch comes from these four, so a resumed run repeats it
         seed_own(mixed(config.seed, training.epoch, training.batch + i, fabric.global_rank), fabric.device)
-        step: Step = training.problem(training.model, batch.images, batch.targets, indices=batch.indices)
+        step: Step = training.problem(training.model, batch.images, batch.targets)
         blamed = ranks.largest(fabric, 0 if torch.isfinite(step.lagrangian) else 1 + fabric.global_rank)[0]
         if blamed:
             undo()
@@ -180,7 +180,7 @@ def take_step(config: Config, training: Training, group: list[Batch], lr: float)
         with fabric.no_backward_sync(training.model, enabled=i + 1 < len(group)):
             fabric.backward(step.lagrangian / config.accumulate)
         steps.append(step)
-    if not _update(config, training, lr, torch.stack([step.slack for step in steps]).mean(0)):
+    if not _update(config, training, lr, [step.slack for step in steps]):
         undo()
         raise BadStepError(_complaint("the gradient is not finite", group[-1]))
     for step, batch in zip(steps, group, strict=True):
@@ -189,7 +189,7 @@ def take_step(config: Config, training: Training, group: list[Batch], lr: float)
     return steps[-1]
 
 
-def _update(config: Config, training: Training, lr: float, slack: Tensor) -> bool:
+def _update(config: Config, training: Training, lr: float, slacks: list[Tensor]) -> bool:
     """Take the primal step, then the dual step; return whether the gradients allowed it."""
     fabric, scaler = training.fabric, getattr(training.fabric.strategy.precision, "scaler", None)
     norm = fabric.clip_gradients(
@@ -203,7 +203,7 @@ def _update(config: Config, training: Training, lr: float, slack: Tensor) -> boo
     training.optimizer.step()  # with a scaler, an overflow only lowers its scale
     training.optimizer.zero_grad()
     if finite:
-        training.problem.dual_step(slack)
+        training.problem.dual_step(slacks)
     ranks.average_buffers(fabric, training.model)
     if training.average:
         training.average.update_parameters(training.model)
