@@ -9,16 +9,17 @@ if TYPE_CHECKING:
     from invaug import ops as ops
     from invaug import presets as presets
     from invaug import sets as sets
+    from invaug import views as views
     from invaug.constraint import Constraint as Constraint
-    from invaug.constraint import Step as Step
     from invaug.draws import Draw as Draw
-    from invaug.mixture import InvarianceMixture as InvarianceMixture
+    from invaug.levels import Resilient as Resilient
     from invaug.ops import Op as Op
     from invaug.problem import InvarianceConstrained as InvarianceConstrained
     from invaug.samplers import Chain as Chain
     from invaug.samplers import chain_probabilities as chain_probabilities
     from invaug.samplers import metropolis_hastings as metropolis_hastings
     from invaug.samplers import worst as worst
+    from invaug.step import Step as Step
     from invaug.transforms import TransformSet as TransformSet
 
 __version__ = "0.1.0"
@@ -29,17 +30,17 @@ _MODULE_OF = {
     "Constraint": "constraint",
     "Draw": "draws",
     "InvarianceConstrained": "problem",
-    "InvarianceMixture": "mixture",
     "Op": "ops",
-    "Step": "constraint",
+    "Resilient": "levels",
+    "Step": "step",
     "TransformSet": "transforms",
     "chain_probabilities": "samplers",
     "metropolis_hastings": "samplers",
     "worst": "samplers",
 }
-_MODULES = ("adapters", "ops", "presets", "sets", "testing")
+_MODULES = ("adapters", "ops", "presets", "sets", "testing", "views")
 
-__all__ = [*_MODULE_OF, "ops", "presets", "sets"]
+__all__ = [*_MODULE_OF, "ops", "presets", "sets", "views"]
 
 
 def __getattr__(name: str) -> Any:

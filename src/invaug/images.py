@@ -60,3 +60,8 @@ def luminance(images: Tensor) -> Tensor:
         return ((19595 * red + 38470 * green + 7471 * blue + 0x8000) >> 16).to(torch.uint8)
     total = wide.sum(dim=1, keepdim=True, dtype=torch.int32)
     return ((2 * total + n_channels) // (2 * n_channels)).to(torch.uint8)
+
+
+def to_unit(images: Tensor) -> Tensor:
+    """Return uint8 images as float32 in [0, 1]; anything else as it is."""
+    return images.float().div_(255) if images.dtype == torch.uint8 else images

@@ -68,6 +68,9 @@ class Op:
     pixels_of: Literal["width", "height", "side"] | None = None
     """The magnitude counts pixels of this extent, and scales with it in a set that has a reference size."""
 
+    geometric: bool = False
+    """The operation moves what is in the image."""
+
     def __post_init__(self) -> None:
         if not self.name:
             raise ValueError("name must not be empty")

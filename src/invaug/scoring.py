@@ -2,20 +2,47 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, nullcontext
+from functools import partial
+from types import CodeType, FunctionType, MethodType
 from typing import Any
 
 import torch
 from torch import Tensor, nn
+from torch.nn import functional as F
 from torch.nn.parallel import DistributedDataParallel
 
 Model = Callable[[Tensor], Any]
 Loss = Callable[[Any, Tensor], Tensor]
+Outputs = Callable[[Any], Any]
+
+DEPTH = 4  # how far modules are looked for inside a function, its closure and the objects it holds
+
+
+def cross_entropy(outputs: Tensor, targets: Tensor) -> Tensor:
+    """Return the cross-entropy of each sample; targets are classes or probabilities, of the image or of its pixels."""
+    if not isinstance(outputs, Tensor):
+        way = 'outputs=operator.attrgetter("logits") or the like'
+        raise TypeError(f"the model must return a tensor, got {type(outputs).__name__}: take the logits out with {way}")
+    losses = F.cross_entropy(outputs, targets, reduction="none")
+    return losses if losses.ndim < 2 else losses.flatten(1).mean(1)
+
+
+def guess_loss(outputs: Any) -> float | None:
+    """Return the cross-entropy of a uniform guess among the classes of some outputs; None where they have none."""
+    known = isinstance(outputs, Tensor) and outputs.ndim > 1
+    return math.log(max(outputs.shape[1], 2)) if known else None
+
+
+def unchanged(answer: Any) -> Any:
+    """Return what the model answers as it is."""
+    return answer
 
 
 def per_sample(loss_fn: Loss, outputs: Any, targets: Tensor) -> Tensor:
-    """Return the loss of each sample, shape (batch,), checked to be one non-negative number each."""
+    """Return the loss of each sample, shape (batch,), checked to be one number each."""
     n = len(targets)
     if isinstance(outputs, Tensor) and (outputs.ndim == 0 or len(outputs) != n):
         raise ValueError(f"the model must return one output per image ({n}), got shape {tuple(outputs.shape)}")
@@ -23,98 +50,112 @@ def per_sample(loss_fn: Loss, outputs: Any, targets: Tensor) -> Tensor:
     if not isinstance(losses, Tensor) or losses.shape != (n,):
         shape = tuple(losses.shape) if isinstance(losses, Tensor) else type(losses).__name__
         raise ValueError(f'loss_fn must return one loss per sample, shape ({n},), got {shape}: use reduction="none"')
-    if (losses < 0).any():
-        raise ValueError(
-            f"loss_fn must not be negative, got {losses[losses < 0].min().item():g}: add a constant, or choose another"
-        )
     return losses
 
 
 def score(
-    model: Model, inputs: Tensor, targets: Tensor, loss_fn: Loss, mode: str, chunk: int | None,
-    dtype: torch.dtype | None = None,
-) -> Tensor:  # fmt: skip
-    """Return the loss of each input without gradient; in mode "frozen" the model is left as it was, bit for bit.
+    model: Model,
+    inputs: Tensor,
+    targets: Tensor,
+    loss_fn: Loss,
+    outputs: Outputs = unchanged,
+    mode: str = "frozen",
+    chunk: int | None = None,
+) -> tuple[Tensor, float | None]:
+    """Return the loss of each input without gradient, and the loss of a guess where the outputs tell it.
 
-    Args:
-        dtype: What autocast computes the model in; the losses are of full precision.
+    In mode "frozen" the model is left as it was, bit for bit; "train" leaves it in its mode, as the authors' code does.
     """
-    context = frozen if mode == "frozen" else scoring_trace
-    with context(model) as scored:
-        parts = zip(inputs.split(chunk or len(inputs)), targets.split(chunk or len(inputs)), strict=True)
-        return torch.cat([per_sample(loss_fn, _said(scored, x, dtype), y) for x, y in parts])
-
-
-def _said(model: Model, inputs: Tensor, dtype: torch.dtype | None) -> Any:
-    if dtype is None:
-        return model(inputs)
-    with torch.autocast(inputs.device.type, dtype):
-        outputs = model(inputs)
-    return outputs.float() if isinstance(outputs, Tensor) else outputs
-
-
-def detached(outputs: Any) -> Any:
-    """Return outputs without gradient: a tensor, or a dict, list or tuple of them."""
-    if isinstance(outputs, Tensor):
-        return outputs.detach()
-    if isinstance(outputs, dict):
-        return {key: detached(value) for key, value in outputs.items()}
-    if isinstance(outputs, list | tuple):
-        return [detached(value) for value in outputs]
-    return outputs
+    with _without_gradient(), frozen(model) if mode == "frozen" else nullcontext(model) as scored:
+        losses, guess = [], None
+        for x, y in zip(inputs.split(chunk or len(inputs)), targets.split(chunk or len(inputs)), strict=True):
+            answer = outputs(scored(x))
+            losses.append(per_sample(loss_fn, answer, y))
+            guess = guess_loss(answer)
+        return torch.cat(losses), guess
 
 
 @contextmanager
-def scoring_trace(model: Model) -> Iterator[Model]:
-    """No gradients; the model stays in its mode, so BatchNorm buffers move and dropout draws (the authors' way)."""
-    with torch.no_grad(), _fresh_autocast_cache():
-        yield model
+def _without_gradient() -> Iterator[None]:
+    """No gradients, and no weights that autocast cast without gradient left for the pass that needs one."""
+    torch.clear_autocast_cache()
+    try:
+        with torch.no_grad():
+            yield
+    finally:
+        torch.clear_autocast_cache()
 
 
 @contextmanager
 def frozen(model: Model) -> Iterator[Model]:
-    """No gradients, every module in eval mode, each back in its own mode afterwards."""
+    """Put every module behind the model in eval mode, and each back in its own mode afterwards."""
     # DDP would broadcast buffers in every forward, and wait for ranks that score fewer chunks
     inner = model.module if isinstance(model, DistributedDataParallel) else model
-    modules = list(inner.modules()) if isinstance(inner, nn.Module) else []
-    training = [module for module in modules if module.training]
+    training = [module for module in modules_of(inner) if module.training]
     try:
         for module in training:
             module.training = False
-        with torch.no_grad(), _fresh_autocast_cache():
-            yield inner
+        yield inner
     finally:
         for module in training:
             module.training = True
 
 
-@contextmanager
-def own_randomness(generator: torch.Generator, device: torch.device) -> Iterator[None]:
-    """Let torch's own generators run on a seed from ours, and put them back as they were."""
-    seed = int(torch.randint(2**62, (), generator=generator, device=generator.device))
-    devices, kind = ([], "cuda") if device.type == "cpu" else ([device], device.type)
-    with torch.random.fork_rng(devices, device_type=kind):
-        seed_own(seed, device)
-        yield
+def modules_of(model: Model) -> list[nn.Module]:
+    """Return every module a call of the model may use; refuse a function in which none can be found.
 
+    Looked at are a module's own parts; the object of a bound method; what a `functools.partial` holds; the closure,
+    the defaults and the global names of a function; the attributes of any other object that can be called.
 
-def seed_own(seed: int, device: torch.device) -> None:
-    """Seed torch's own generators of the CPU and of the device.
-
-    torch.manual_seed would seed every other device too, and where CUDA sleeps it writes down the stack of its caller.
+    Example:
+        >>> network = nn.Linear(2, 3)
+        >>> modules_of(lambda inputs: network(inputs).softmax(1)) == [network]
+        True
     """
-    torch.default_generator.manual_seed(seed)
-    if device.type != "cpu":
-        library = getattr(torch, device.type)
-        with library.device(device) if hasattr(library, "device") else nullcontext():  # mps has one and no choice
-            library.manual_seed(seed)
+    found: dict[int, nn.Module] = {}
+    _collect(model, found, DEPTH)
+    if not found:
+        name = getattr(model, "__name__", type(model).__name__)
+        raise TypeError(
+            f"no torch.nn.Module was found in the model {name}, so it cannot be scored in eval mode: pass the module "
+            'itself and say with outputs= what of its answer is the output, or score with scoring="train"'
+        )
+    return list(found.values())
 
 
-@contextmanager
-def _fresh_autocast_cache() -> Iterator[None]:
-    """Keep weights that autocast has cast without gradient from being reused in the pass that needs one."""
-    torch.clear_autocast_cache()
+def _collect(part: Any, found: dict[int, nn.Module], depth: int) -> None:
+    if isinstance(part, nn.Module):
+        found.update((id(module), module) for module in part.modules())
+    elif depth:
+        for inner in _inside(part):
+            _collect(inner, found, depth - 1)
+
+
+def _inside(part: Any) -> list[Any]:
+    """Return what a function or an object holds that a call of it may use."""
+    if isinstance(part, partial):
+        return [part.func, *part.args, *part.keywords.values()]
+    if isinstance(part, MethodType):
+        return [part.__self__, part.__func__]
+    if isinstance(part, FunctionType):
+        cells = [cell.cell_contents for cell in part.__closure__ or () if _is_filled(cell)]
+        names = [part.__globals__[name] for name in _names(part.__code__) if name in part.__globals__]
+        return [*cells, *(part.__defaults__ or ()), *(part.__kwdefaults__ or {}).values(), *names]
+    if isinstance(part, dict):
+        return list(part.values())
+    if isinstance(part, list | tuple):
+        return list(part)
+    return list(vars(part).values()) if hasattr(part, "__dict__") and not isinstance(part, type) else []
+
+
+def _is_filled(cell: Any) -> bool:
     try:
-        yield
-    finally:
-        torch.clear_autocast_cache()
+        return cell.cell_contents is not None
+    except ValueError:  # a name that has no value yet
+        return False
+
+
+def _names(code: CodeType) -> list[str]:
+    """Return the names a function looks up, also inside the functions it defines."""
+    inner = [name for constant in code.co_consts if isinstance(constant, CodeType) for name in _names(constant)]
+    return [*code.co_names, *inner]

@@ -1,0 +1,71 @@
+"""The level of a constraint: a number that stays, or a rule that sets it while training."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import Literal
+
+
+@dataclass(frozen=True)
+class Resilient:
+    """A level that gives way: epsilon = base + u, where the relaxation u ≥ 0 costs h(u) = alpha u² / (2 guess).
+
+    Resilient constrained learning (Hounie, Ribeiro, Chamon; NeurIPS 2023) relaxes a constraint until the price of
+    relaxing it further equals its multiplier, h'(u) = gamma. With this h the optimal relaxation is u = gamma guess /
+    alpha, so no level is out of reach, and gamma settles at alpha (ℓ_c - base) / guess: `alpha` times the loss that is
+    left above the base, as a share of the loss of a guess. From `cap` on the cost is linear (Huber's), so that gamma
+    stops there. An infinite alpha never gives way: the level is the base, as in the paper.
+
+    Example:
+        >>> Resilient(alpha=4.0, base=0.5, guess=1.0).epsilon(gamma=2.0)
+        1.0
+    """
+
+    alpha: float = 7.0
+    base: float | Literal["clean"] = "clean"
+    """The level before it gives way; "clean" is the loss of the clean images, measured as the constraint's is."""
+    cap: float = 3.0
+    guess: float | None = None
+    """The loss that alpha is relative to; None takes the log of the number of outputs, so that alpha means the same
+    for 2 classes and for 1,000."""
+
+    def __post_init__(self) -> None:
+        for name, value in (("alpha", self.alpha), ("cap", self.cap), ("guess", self.guess or 1.0)):
+            if not value > 0:
+                raise ValueError(f"{name} must be above 0, got {value}")
+        if self.base != "clean" and (isinstance(self.base, str) or not self.base >= 0):
+            raise ValueError(f'base must be "clean" or a number, at least 0, got {self.base!r}')
+
+    @property
+    def chosen(self) -> bool:
+        """Whether epsilon changes while training."""
+        return self.alpha < math.inf or self.base == "clean"
+
+    def epsilon(self, gamma: float, clean: float = math.nan, guess: float | None = None) -> float:
+        """Return base + u at the relaxation that is optimal for this gamma.
+
+        Args:
+            clean: The loss of the clean images.
+            guess: The loss of a guess, where the rule does not say.
+        """
+        base, unit = clean if self.base == "clean" else float(self.base), self.guess or guess
+        if self.alpha == math.inf:
+            return base
+        if unit is None:
+            raise ValueError("the model's outputs name no classes: give Resilient(guess=...), the loss of a guess")
+        return base + gamma * unit / self.alpha
+
+
+def as_level(epsilon: float | str | Resilient) -> Resilient:
+    """Return the rule that was given as epsilon: a number stays, "auto" is `Resilient()`."""
+    if isinstance(epsilon, Resilient):
+        return epsilon
+    if isinstance(epsilon, str) and epsilon == "auto":
+        return Resilient()
+    if isinstance(epsilon, bool | str) or not isinstance(epsilon, int | float):
+        raise TypeError(f'epsilon must be a number, "auto" or a Resilient, got {epsilon!r}')
+    if not epsilon >= 0:
+        ways = "0 makes a pure penalty, inf switches the constraint off"
+        raise ValueError(f"epsilon must be positive, got {epsilon} ({ways})")
+    return Resilient(math.inf, float(epsilon), math.inf)

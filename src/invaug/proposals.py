@@ -1,0 +1,135 @@
+"""Algorithm 1 for a batch: draw transformations, apply them, score them, and keep one per image and view."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import NamedTuple
+
+import torch
+from torch import Tensor
+
+from invaug.constraint import Constraint
+from invaug.draws import Draw
+from invaug.rng import own_randomness
+from invaug.samplers import Chain
+
+Finish = Callable[[Tensor], Tensor]
+Score = Callable[[Tensor, Tensor], tuple[Tensor, float | None]]
+
+
+class Proposals(NamedTuple):
+    """What one constraint proposed for some images, and what its sampler kept."""
+
+    inputs: Tensor
+    """The kept views as the model sees them, view after view, n_views * images of them."""
+    targets: Tensor
+    draw: Draw
+    """All proposals, in the order (n_steps + 1, n_views, images)."""
+    chain: Chain
+    """How the sampler chose, in tensors of shape (n_views, images)."""
+    losses: Tensor
+    """The scores of the kept views; of the first images alone where nothing but a measurement needed them."""
+    clean: Tensor
+    """The scores of the clean views of the first images; empty where nobody asked for them."""
+    guess: float | None
+    """The loss of a guess; None where nothing was scored or the model does not tell."""
+
+    @property
+    def kept(self) -> Draw:
+        """The draws of the kept views, view after view; reads from the device."""
+        return self.draw[_chosen(self.chain.state).cpu()]
+
+
+class Proposer(NamedTuple):
+    """What drawing and scoring need beside the images."""
+
+    n_steps: int
+    n_views: int
+    finish: Finish
+    score: Score
+    generator: torch.Generator
+    scoring_batch: int | None = None
+
+
+def propose(
+    constraint: Constraint, images: Tensor, targets: Tensor, how: Proposer, n_measured: int = 0, n_clean: int = 0
+) -> Proposals:
+    """Return n_views transformed inputs per image, each the end of a chain of its own.
+
+    Images go through in chunks, all proposals of an image in one, so that no more than `scoring_batch` inputs are
+    there at a time; only what is kept stays.
+
+    Args:
+        n_measured: How many images need the loss of their kept view; with chains all have it.
+        n_clean: How many need the loss of their clean view too, scored in the same pass.
+    """
+    shape = (how.n_steps + 1, how.n_views, len(images))
+    draw = constraint.transforms.draw(shape[0] * shape[1] * shape[2], generator=how.generator)
+    rows = torch.arange(len(draw)).view(shape)
+    per_image = shape[0] * shape[1] + bool(n_clean)
+    size = len(images) if how.scoring_batch is None else max(how.scoring_batch // per_image, 1)
+    parts = [
+        _propose_some(
+            constraint,
+            draw[rows[..., start : start + size].flatten()],
+            images[start : start + size],
+            targets[start : start + size],
+            how,
+            max(n_measured - start, 0),
+            max(n_clean - start, 0),
+        )
+        for start in range(0, len(images), size)
+    ]
+    if len(parts) == 1:
+        return parts[0]._replace(draw=draw)
+    views = [torch.cat(view) for view in zip(*(part.inputs.chunk(how.n_views) for part in parts), strict=True)]
+    chain = Chain(*(torch.cat(tensors, -1) for tensors in zip(*(part.chain for part in parts), strict=True)))
+    losses, clean = (torch.cat([getattr(part, name) for part in parts], -1) for name in ("losses", "clean"))
+    return Proposals(torch.cat(views), repeat(targets, how.n_views), draw, chain, losses, clean, parts[0].guess)
+
+
+def _propose_some(
+    constraint: Constraint, draw: Draw, images: Tensor, targets: Tensor, how: Proposer, n_measured: int, n_clean: int
+) -> Proposals:
+    n, n_repeats = len(images), (how.n_steps + 1) * how.n_views
+    proposed = constraint.transforms.apply(repeat(images, n_repeats), draw)
+    with own_randomness(how.generator, images.device):
+        inputs = how.finish(proposed)
+        clean = how.finish(images[:n_clean]) if n_clean else inputs[:0]
+    n_scored = n_repeats * n if how.n_steps else min(n_measured, n)
+    if n_scored:
+        labels = torch.cat([repeat(targets, n_repeats)[:n_scored], targets[:n_clean]])
+        scores, guess = how.score(torch.cat([inputs[:n_scored], clean]), labels)
+    else:
+        scores, guess = torch.empty(0, device=images.device), None
+    scores, clean_scores = scores[:n_scored], scores[n_scored:]
+    labels = repeat(targets, how.n_views)
+    if how.n_steps == 0:  # one proposal each: nothing to choose
+        chain = Chain.of_one((how.n_views, n), inputs.device)
+        return Proposals(inputs, labels, draw, chain, scores[None], clean_scores, guess)
+    scores = scores.view(-1, how.n_views, n)
+    chain = constraint.sampler(scores, generator=how.generator)
+    losses = scores.gather(0, chain.state[None]).squeeze(0)  # whatever the sampler says they are
+    return Proposals(take(inputs, _chosen(chain.state)), labels, draw, chain, losses, clean_scores, guess)
+
+
+def _chosen(state: Tensor) -> Tensor:
+    """Return the place of each chain's state among all proposals in order."""
+    return state.flatten() * state.numel() + torch.arange(state.numel(), device=state.device)
+
+
+def repeat(tensor: Tensor, n: int) -> Tensor:
+    """Return a batch n times over, one copy after the other; once is no copy."""
+    return tensor if n == 1 else tensor.repeat(n, *[1] * (tensor.ndim - 1))
+
+
+def take(inputs: Tensor, rows: Tensor) -> Tensor:
+    """Return some rows in the memory order of the inputs: an index alone would lose the one convolutions like."""
+    return empty_rows(inputs, len(rows)).copy_(inputs[rows])
+
+
+def empty_rows(like: Tensor, n: int) -> Tensor:
+    """Return room for n rows of this kind, in the same order of memory."""
+    last = like.ndim == 4 and like.is_contiguous(memory_format=torch.channels_last) and not like.is_contiguous()
+    order = torch.channels_last if last else torch.contiguous_format
+    return torch.empty((n, *like.shape[1:]), dtype=like.dtype, device=like.device, memory_format=order)

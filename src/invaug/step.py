@@ -1,0 +1,104 @@
+"""What one batch says: the Lagrangian, and how far each constraint is from its level."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor, distributed
+
+from invaug.draws import Draw
+from invaug.images import doubles
+from invaug.proposals import Proposals
+from invaug.samplers import Chain
+from invaug.views import Batch
+
+
+@dataclass(frozen=True)
+class Step:
+    """What one batch says."""
+
+    lagrangian: Tensor
+    """loss + gamma · slack, to call backward on; divided by 1 + Σ gamma with one view per image."""
+    loss: Tensor
+    """Mean loss of the first rows trained on, one per image, without gradient: the clean ones where all are there."""
+    slack: Tensor
+    """Mean loss of the kept views minus epsilon, one per constraint, averaged over ranks; positive = violated."""
+    epsilon: Tensor
+    """What the loss of the kept views was held against, one per constraint."""
+    outputs: Any
+    """What the model said of the rows of `loss`, without gradient: for accuracy."""
+    proposals: Sequence[Proposals | None]
+    """What each constraint drew, scored and kept; None where epsilon is infinite."""
+
+    @property
+    def kept(self) -> tuple[Draw | None, ...]:
+        """The draws each constraint kept, view after view; reads from the device."""
+        return tuple(each.kept if each else None for each in self.proposals)
+
+    @property
+    def chains(self) -> tuple[Chain | None, ...]:
+        """How each sampler chose them, in tensors of shape (n_views, images)."""
+        return tuple(each.chain if each else None for each in self.proposals)
+
+    @property
+    def acceptance(self) -> Tensor:
+        """Share of accepted transitions, one per constraint; NaN where there were none; reads from the device."""
+        shares = [float(c.accepted.float().mean()) if c and c.accepted.numel() else math.nan for c in self.chains]
+        return torch.tensor(shares)
+
+
+def lagrangian(batch: Batch, losses: Tensor, epsilons: Sequence[float]) -> tuple[Tensor, Tensor]:
+    """Return the Lagrangian of a batch with these losses and levels, and the mean loss of its first term."""
+    means = [losses[rows].mean() for rows, _ in batch.terms]
+    first, *rest = (
+        mean if weight == 1 else weight * mean for mean, (_, weight) in zip(means, batch.terms, strict=True)
+    )
+    total = sum(rest, first)
+    held = sum(gamma * epsilon for gamma, epsilon in zip(batch.gammas, epsilons, strict=True) if gamma)
+    return total - held / batch.scale if held else total, means[0].detach()
+
+
+@torch.no_grad()
+def measure(batch: Batch, losses: Tensor | None) -> list[tuple[float, float] | None]:
+    """Return the mean loss of the views each constraint kept and that of the clean images, over all ranks.
+
+    Both come from one pass in one mode: the gradient pass where clean and kept views are both in it, else the scores,
+    of which a few clean images stand for all: how their kept views differ from all kept views is taken off. This is
+    the one time a step reads from the device, and the values are checked by the way.
+    """
+    made = [(k, proposals) for k, proposals in enumerate(batch.proposals) if proposals]
+    columns = [column for k, proposals in made for column in _columns(batch, k, proposals, losses)]
+    seen = [*columns, *([losses] if losses is not None else [])]
+    if not seen:
+        return [None] * len(batch.proposals)
+    negative = sum((doubles((part < 0).sum()) for part in seen), start=doubles(seen[0].new_zeros(())))
+    sums = torch.stack([negative, *(doubles(part).sum() for part in columns)])
+    sizes = sums.new_tensor([1.0, *(float(len(part)) for part in columns)])
+    numbers = torch.stack([sums, sizes])
+    if distributed.is_available() and distributed.is_initialized():
+        distributed.all_reduce(numbers)
+    (wrong, *totals), (_, *counts) = read(numbers)
+    if wrong > 0:
+        raise ValueError(f"loss_fn must not be negative, got {wrong:g} such losses: add a constant, or choose another")
+    means = iter([total / count if count else math.nan for total, count in zip(totals, counts, strict=True)])
+    triples = ((next(means), next(means), next(means)) if proposals else None for proposals in batch.proposals)
+    return [(each[0], each[2] + each[0] - each[1]) if each else None for each in triples]
+
+
+def _columns(batch: Batch, k: int, made: Proposals, losses: Tensor | None) -> tuple[Tensor, Tensor, Tensor]:
+    """Return the losses of a constraint's kept views, of those of them beside clean ones, and of these clean ones."""
+    if losses is not None and batch.kept:
+        kept = losses[batch.kept[k]]
+        return kept, kept, losses[batch.clean] if batch.clean else kept[:0]
+    kept = made.losses.flatten()
+    return kept, kept[: len(made.clean)], made.clean
+
+
+def read(numbers: Tensor) -> list[list[float]]:
+    """Return numbers from the device."""
+    values: list[list[float]] = numbers.tolist()
+    return values

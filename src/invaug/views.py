@@ -1,0 +1,160 @@
+"""Which views of a batch are trained on, and how their losses make the Lagrangian.
+
+A view function takes a `Given` and returns a `Batch`. `one` and `both` are the two that have names; `apart` and
+`kept_only` serve ablations; your own is passed as `InvarianceConstrained(..., views=function)`.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from itertools import accumulate, pairwise
+from typing import NamedTuple
+
+import torch
+from torch import Tensor
+
+from invaug.constraint import Constraint
+from invaug.proposals import Finish, Proposals, Proposer, empty_rows, propose
+
+LEAST_SHARE = 1 / 8  # of a batch a constraint is measured on with one view per image
+
+
+class Given(NamedTuple):
+    """What a view function is given."""
+
+    images: Tensor
+    targets: Tensor
+    constraints: tuple[Constraint, ...]
+    gammas: list[float]
+    """One per constraint, 0 where it cannot bind."""
+    finish: Finish
+    how: Proposer
+
+    @property
+    def active(self) -> list[int]:
+        """Which constraints can bind."""
+        return [k for k, constraint in enumerate(self.constraints) if constraint.active]
+
+
+@dataclass(frozen=True)
+class Batch:
+    """What to train on, and what each loss counts for."""
+
+    inputs: Tensor
+    targets: Tensor
+    terms: Sequence[tuple[slice, float]]
+    """The Lagrangian is the sum of the mean loss of these rows times these numbers, minus gamma · epsilon / scale."""
+    proposals: Sequence[Proposals | None]
+    """Of each constraint, None where it cannot bind."""
+    gammas: Sequence[float]
+    scale: float = 1.0
+    kept: Sequence[slice | None] = ()
+    """The rows that are each constraint's kept views; empty where constraints are measured by their scores."""
+    clean: slice | None = None
+    """The rows that are the clean views, where kept ones are beside them."""
+    passes: Sequence[int] = ()
+    """How many rows each forward pass has; empty for one pass."""
+
+
+def one(given: Given) -> Batch:
+    """One view per image, clean or transformed: an unbiased estimate of L̂ / (1 + Σ gamma) for one gradient pass.
+
+    loss + Σ γ_k · loss_k is (1 + Σ γ) times the loss under a mixture: the clean image with probability 1 / (1 + Σ γ),
+    constraint k's with γ_k / (1 + Σ γ). Each constraint is measured by the scores of its images, and of as many more
+    as its share asks, so that gamma can leave zero.
+    """
+    n, total = len(given.images), 1.0 + sum(given.gammas)
+    clean, *parts = systematic_assignment(n, [1.0, *given.gammas], given.how.generator, given.images.device)
+    proposals: list[Proposals | None] = [None] * len(parts)
+    views = [(clean, given.finish(_rows(given.images, clean, n)))] if len(clean) else []
+    for k in given.active:
+        least = math.ceil((given.constraints[k].share or LEAST_SHARE) * n)
+        others = [*parts[k + 1 :], clean, *parts[:k]]
+        rows = torch.cat([parts[k], *others])[: max(least, len(parts[k]))]
+        n_clean = least if given.constraints[k].level.base == "clean" else 0
+        made = propose(given.constraints[k], given.images[rows], given.targets[rows], given.how, least, n_clean)
+        proposals[k] = made
+        views.append((parts[k], made.inputs[: len(parts[k])]))
+    inputs = views[0][1] if len(clean) == n else _in_order(views, n)
+    return Batch(inputs, given.targets, [(slice(n), 1.0)], proposals, given.gammas, scale=total)
+
+
+def _rows(images: Tensor, rows: Tensor, n: int) -> Tensor:
+    """Return some images; all of them in the order they have, so that plain training is plain training."""
+    return images if len(rows) == n else images[rows]
+
+
+def _in_order(views: list[tuple[Tensor, Tensor]], n: int) -> Tensor:
+    """Return the views in the order of the batch, each where its rows say."""
+    inputs = empty_rows(views[0][1], n)
+    for rows, part in views:
+        inputs.index_copy_(0, rows, part)
+    return inputs
+
+
+def both(given: Given) -> Batch:
+    """The clean view of every image and those each constraint keeps, in one pass: L̂ as printed."""
+    clean = given.finish(given.images)
+    proposals = [_keep(given, k) if constraint.active else None for k, constraint in enumerate(given.constraints)]
+    made = [each for each in proposals if each]
+    ends = list(accumulate([len(clean), *(len(each.inputs) for each in made)], initial=0))
+    first, *rest = (slice(a, b) for a, b in pairwise(ends))
+    places = iter(rest)
+    kept = [next(places) if each else None for each in proposals]
+    weighed = [(rows, gamma) for rows, gamma in zip(kept, given.gammas, strict=True) if rows]
+    inputs = torch.cat([clean, *(each.inputs for each in made)]) if made else clean
+    targets = torch.cat([given.targets, *(each.targets for each in made)]) if made else given.targets
+    return Batch(inputs, targets, [(first, 1.0), *weighed], proposals, given.gammas, kept=kept, clean=first)
+
+
+def _keep(given: Given, k: int) -> Proposals:
+    constraint, images, targets = given.constraints[k], given.images, given.targets
+    if constraint.share and constraint.share < 1:
+        generator = given.how.generator
+        order = torch.randperm(len(images), generator=generator, device=generator.device).to(images.device)
+        rows = order[: math.ceil(constraint.share * len(images))]
+        images, targets = images[rows], targets[rows]
+    return propose(constraint, images, targets, given.how)
+
+
+def apart(given: Given) -> Batch:
+    """As `both`, but clean and kept views in a forward pass each, so that BatchNorm sees them apart."""
+    batch = both(given)
+    return replace(batch, passes=[rows.stop - rows.start for rows, _ in batch.terms])
+
+
+def kept_only(given: Given) -> Batch:
+    """The views that one constraint keeps, and no clean ones: training on λ_c alone."""
+    if len(given.active) != 1:
+        raise ValueError(f"views.kept_only needs one constraint with a finite epsilon, got {len(given.active)}")
+    (k,) = given.active
+    if given.constraints[k].level.base == "clean":
+        raise ValueError('views.kept_only has no clean loss to go by: give epsilon as a number, not "auto"')
+    made, rows = _keep(given, k), [slice(None) if constraint.active else None for constraint in given.constraints]
+    proposals = [made if each else None for each in rows]
+    return Batch(made.inputs, made.targets, [(slice(None), 1.0)], proposals, given.gammas, given.gammas[k] or 1.0, rows)
+
+
+ViewFunction = Callable[[Given], Batch]
+NAMED: dict[str, ViewFunction] = {"one": one, "both": both}
+
+
+def systematic_assignment(
+    n: int, weights: Sequence[float], generator: torch.Generator, device: torch.device | None = None
+) -> list[Tensor]:
+    """Return the rows 0 to n - 1 in parts: each row in part k with probability weights[k] / sum(weights).
+
+    Systematic sampling: how many rows a part gets differs from its expectation by less than one.
+
+    Example:
+        >>> parts = systematic_assignment(8, [1.0, 3.0], torch.Generator().manual_seed(0))
+        >>> [len(part) for part in parts]
+        [2, 6]
+    """
+    u = torch.rand((), generator=generator, device=generator.device, dtype=torch.float64).item()
+    order = torch.randperm(n, generator=generator, device=generator.device).to(device or generator.device)
+    total = sum(weights)
+    ends = [min(math.floor(n * part / total + u), n) for part in accumulate(weights[:-1])]
+    return [order[a:b] for a, b in pairwise([0, *ends, n])]
