@@ -39,6 +39,7 @@ LABELS = {"constrained": "invaug"}
 """What people read; records and flags keep the method's name."""
 CONFIGS = Path(__file__).parent / "configs"
 RESILIENT = "resilient"
+AT_ONCE = 1_000_000  # proposals: all of a batch
 REMOVED = {
     "mixture": 'views = "one" or "both"',
     "joint": 'views = "apart"',
@@ -194,9 +195,23 @@ class Config(BaseModel):
     )
 
 
+def settings_of(preset: presets.Preset) -> dict[str, Any]:
+    """Return what a published preset sets, under the names of the config."""
+    own = ("n_steps", "dual_lr", "scoring", "identity", "n_levels")
+    return {
+        "method": "constrained",
+        "views": "apart",
+        "set": "wide",
+        "epsilon": None,
+        "scoring_batch": preset.scoring_batch or AT_ONCE,
+        **{name: getattr(preset, name) for name in own},
+        **preset.recipe,
+    }
+
+
 PRESETS: dict[str, dict[str, Any]] = {
     "default": {},
-    **{name: preset.settings for name, preset in presets.PRESETS.items()},
+    **{name: settings_of(preset) for name, preset in presets.PRESETS.items()},
 }
 """What a preset changes of the defaults; a config file or a flag may still say otherwise, and the run records it."""
 
@@ -227,9 +242,9 @@ def _check_known(key: str, value: object) -> None:
 
 
 def _gamma_of_views(given: Mapping[str, Any]) -> dict[str, Any]:
-    """Return where gamma starts in the authors' code: at 1 with several views, else at 0."""
-    several = given.get("preset") == "authors-code" and given.get("n_views", 1) != 1
-    return {"gamma_init": 1.0} if several else {}
+    """Return where gamma starts in a published preset: in the authors' code at 1 with several views."""
+    preset = presets.PRESETS.get(str(given.get("preset")))
+    return {"gamma_init": preset.gamma_init(given.get("n_views", 1))} if preset else {}
 
 
 def _steps_of_uniform(given: Mapping[str, Any]) -> dict[str, Any]:

@@ -10,7 +10,6 @@ from itertools import islice
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import torch
 from torch import Tensor
 
@@ -28,7 +27,7 @@ from invaug.lab.schedules import learning_rate
 from invaug.lab.signals import Signals, Stopped
 from invaug.lab.tally import Tally
 from invaug.lab.training import Training
-from invaug.scoring import seed_own
+from invaug.rng import mix, seed_own
 
 NAN_QUOTA = 0.01  # share of an epoch's batches that on_nan=skip may leave out; one is always allowed
 Row = dict[str, Any]
@@ -127,7 +126,7 @@ def fit(
 def _out_of_reach(rows: list[Row], training: Training) -> list[bool]:
     """Return which constraints cannot be met; a level that a rule sets is never out of reach."""
     constraints = training.problem.constraints
-    return [stuck and not each.chosen for stuck, each in zip(out_of_reach(rows), constraints, strict=True)]
+    return [stuck and not each.level.chosen for stuck, each in zip(out_of_reach(rows), constraints, strict=True)]
 
 
 def _go_back(folder: Path, training: Training, watch: Watch) -> None:
@@ -170,7 +169,7 @@ def take_step(config: Config, training: Training, group: list[Batch], lr: float)
     undo = training.undoing()
     for i, batch in enumerate(group):
         # every random number of this batch comes from these four, so a resumed run repeats it
-        seed_own(mixed(config.seed, training.epoch, training.batch + i, fabric.global_rank), fabric.device)
+        seed_own(mix(config.seed, training.epoch, training.batch + i, fabric.global_rank), fabric.device)
         step: Step = training.problem(training.model, batch.images, batch.targets)
         blamed = ranks.largest(fabric, 0 if torch.isfinite(step.lagrangian) else 1 + fabric.global_rank)[0]
         if blamed:
@@ -280,8 +279,3 @@ def _remember_best(training: Training, row: Row) -> None:
 def _stale(config: Config, training: Training) -> bool:
     """Whether validation has not improved for as long as the config allows."""
     return bool(config.early_stop) and training.epoch - training.best["epoch"] >= config.early_stop
-
-
-def mixed(*numbers: int) -> int:
-    """Return one seed from several numbers."""
-    return int(np.random.SeedSequence(numbers).generate_state(1, np.uint64)[0] >> 1)

@@ -14,8 +14,8 @@ from invaug.lab.report.reading import INSIGHTS, MAX_OPS, document, number, short
 from invaug.lab.report.tables import Cell, Table
 
 FULLY, MOSTLY = 0.02, 0.1
-"""gamma, the gap that is left as a share of the loss of a guess, up to which a symmetry counts as learned, and as mostly
-learned: of ten classes 0.05 and 0.23 nats."""
+"""gamma, the gap that is left as a share of the loss of a guess, up to which a symmetry counts as learned, and as
+mostly learned: of ten classes 0.05 and 0.23 nats."""
 VERDICTS = ("learned", "mostly learned", "not learned")
 Found = Mapping[str, Any]
 
@@ -67,9 +67,9 @@ def gammas(rows: Sequence[Found]) -> Figure:
     least, most = rows[0], rows[-1]
     reading = (
         f"Smallest γ, the symmetry the network has learned most fully: {_name(least)}, "
-        f"{number(least.get('gamma')) or 0:.2f}; largest: {_name(most)}, {number(most.get('gamma')) or 0:.2f}. γ is the "
-        "gap that is left between transformed and clean loss on training images, as a share of the loss of a guess. "
-        "Whiskers are 95 % intervals over seeds."
+        f"{number(least.get('gamma')) or 0:.2f}; largest: {_name(most)}, {number(most.get('gamma')) or 0:.2f}. γ is "
+        "the gap that is left between transformed and clean loss on training images, as a share of the loss of a "
+        "guess. Whiskers are 95 % intervals over seeds."
     )
     cells: tuple[tuple[Cell, ...], ...] = tuple(
         (name, value, *(end or (None, None)), short(row.get("verdict", ""), 20), number(row.get("factor")))
