@@ -615,15 +615,26 @@ def test_tables_and_the_page_are_made_without_torch(tmp_path):
 @pytest.mark.parametrize(
     ("settings", "expected"),
     [
-        ({"method": "trivial"}, 3), ({"method": "uniform"}, 6), ({"n_steps": 1}, 8), ({"n_steps": 1, "n_views": 2}, 13),
-        ({"mixture": True, "method": "uniform"}, 3), ({"mixture": True, "n_steps": 1, "price": 3.0}, 4.5),
-        ({"mixture": True, "n_steps": 1, "price": 3.0, "remember": 4}, 3.75),
+        ({"method": "trivial"}, 3),
+        ({"method": "uniform", "views": "both"}, 6),
+        ({"views": "both"}, 8),
+        ({"views": "both", "n_views": 2}, 13),
+        ({"views": "both", "share": 0.5}, 5.5),
+        ({"method": "sampled"}, 5),
+        ({"epsilon": 0.8}, 4),
+        ({"epsilon": 0.8, "n_steps": 3}, 5),
+        ({}, 4.125),
+        ({"method": "uniform"}, 3.25),
     ],
-)  # fmt: skip
-def test_passes_are_counted_as_a_step_makes_them(settings, expected):
-    assert measures.passes(configs.build({"preset": "two-view", **settings})) == expected
+)
+def test_passes_are_counted_as_a_step_makes_them_at_a_gamma_of_one(settings, expected):
+    assert measures.passes(configs.build(settings)) == expected
 
 
-def test_the_default_costs_what_plain_training_costs():
-    assert measures.passes(configs.build({})) == 3.0
-    assert measures.passes(configs.build({"method": "constrained"})) == 3.75
+def test_rows_of_earlier_versions_are_those_of_the_same_cells():
+    results = Path(__file__).parent.parent / "results"
+    for name in NAMES:
+        known = {cell.label: outcome.essentials(cell.settings) for cell in plan_of(name, "small").cells}
+        rows = outcome.read(outcome.path_of(results, name, "small"))
+        assert rows
+        assert [outcome.essentials(row.config) for row in rows] == [known[row.cell] for row in rows], name

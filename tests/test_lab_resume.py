@@ -175,7 +175,7 @@ def test_bad_batch_is_skipped_within_the_quota(
     data: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     poison({2}, monkeypatch)
-    train(data, tmp_path / "run", **SETTINGS, on_nan="skip", preset="two-view")  # which looks at every image once
+    train(data, tmp_path / "run", **SETTINGS, on_nan="skip", views="both")  # which looks at every image once
     rows = read(tmp_path / "run")
     assert [row["skipped_batches"] for row in rows] == [1, 0]
     assert "skipped: the loss is nan on the batch of images" in capsys.readouterr().err

@@ -82,12 +82,10 @@ def rule_of(table: Mapping[str, Any]) -> Resilient:
         if key not in Resilient.__dataclass_fields__:
             raise ValueError(f"has an unknown key {key}, {nearest(key, Resilient.__dataclass_fields__)}")
     for key, value in known.items():
-        if isinstance(value, bool) or (isinstance(value, str) and key != "base"):
+        is_number = isinstance(value, int | float) and not isinstance(value, bool)
+        if not is_number and (key != "base" or not isinstance(value, str)):
             raise ValueError(f"needs a number as {key}")
-    try:
-        return Resilient(**known)
-    except TypeError as error:
-        raise ValueError(str(error)) from None
+    return Resilient(**known)
 
 
 def _level(value: Any) -> Any:
@@ -218,8 +216,10 @@ PRESETS: dict[str, dict[str, Any]] = {
 
 def build(given: Mapping[str, Any]) -> Config:
     """Return the validated config: defaults, then the preset's values, then what was given."""
-    for key, value in given.items():
-        _check_known(key, value)
+    refuse_removed(given)
+    for key in given:
+        if key not in Config.model_fields:
+            raise UserError(f"unknown key {key}, {nearest(key, Config.model_fields)}")
     preset = given.get("preset", "default")
     if preset not in PRESETS:
         raise UserError(f"unknown preset {preset}, {nearest(str(preset), PRESETS)}")
@@ -231,14 +231,17 @@ def build(given: Mapping[str, Any]) -> Config:
     return config
 
 
-def _check_known(key: str, value: object) -> None:
-    """Refuse a key, a method or a preset that is not there, or no longer."""
-    if key in REMOVED:
-        raise UserError(f"{key} was removed: use {REMOVED[key]}")
-    if key not in Config.model_fields:
-        raise UserError(f"unknown key {key}, {nearest(key, Config.model_fields)}")
-    if isinstance(value, str) and (key, value) in REMOVED_VALUES:
-        raise UserError(f"{key} {value} was removed: use {REMOVED_VALUES[key, value]}")
+def refuse_removed(given: Mapping[str, Any], where: str = "") -> None:
+    """Refuse a key, a method or a preset that older versions had, and name what replaced it.
+
+    Args:
+        where: What the keys come from, as the start of the sentence.
+    """
+    for key, value in given.items():
+        if key in REMOVED:
+            raise UserError(f"{where}{key} was removed: use {REMOVED[key]}")
+        if isinstance(value, str) and (key, value) in REMOVED_VALUES:
+            raise UserError(f"{where}{key} {value} was removed: use {REMOVED_VALUES[key, value]}")
 
 
 def _gamma_of_views(given: Mapping[str, Any]) -> dict[str, Any]:

@@ -243,9 +243,7 @@ def _choices(run: Run, k: int) -> int:
 
 def _acceptance(cast: Cast) -> Figure | None:
     reading = _ends(cast, "acceptance", "the share of accepted proposals", ".1%")
-    said = (
-        f"{reading} The lower it is, the more transformations of the same image differ in loss; 100 % means not at all."
-    )
+    said = f"{reading} Lower means that transformations of the same image differ more in loss; at 100 % they do not."
     return _figure(
         cast,
         "acceptance",

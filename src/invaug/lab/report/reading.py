@@ -178,7 +178,9 @@ def _expanded(path: Path) -> list[Path]:
 def _table(folder: Path) -> dict[str, Any]:
     """Return config.toml; not through a link, which in a run from elsewhere could lead to any file."""
     _check_regular(folder, "config.toml", f"{short(folder)} is not a run: it has no config.toml")
-    return configs.read(folder / "config.toml")
+    content = configs.read(folder / "config.toml")
+    configs.refuse_removed(content, f"{short(folder)} is a run of an older version: ")
+    return content
 
 
 def _check_regular(folder: Path, name: str, missing: str) -> None:
