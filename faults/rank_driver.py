@@ -34,9 +34,9 @@ def witness_steps() -> None:
     """Note the bits of gamma and slack after every dual step."""
     step = problem.InvarianceConstrained.dual_step
 
-    def noted(self: Any, slack: torch.Tensor) -> None:
-        step(self, slack)
-        bits = [t.double().numpy().tobytes().hex() for t in (self.gamma, slack.detach())]
+    def noted(self: Any, slacks: list[torch.Tensor]) -> None:
+        step(self, slacks)
+        bits = [t.double().numpy().tobytes().hex() for t in (self.gamma, torch.stack(slacks).mean(0))]
         note("steps", " ".join([str(int(self.n_batches)), *bits]))
 
     problem.InvarianceConstrained.dual_step = noted  # type: ignore[method-assign]
