@@ -1,253 +1,162 @@
-"""What one constrained step costs, in units of a plain training step, beside the passes it should cost."""
+"""What one constrained step costs beside a step on plain draws of the same set: time, passes, calls, peak memory."""
 
 from __future__ import annotations
 
 import json
+import resource
 import subprocess
 import sys
-import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
-from dataclasses import dataclass, field
 from functools import partial
-from itertools import cycle, product
+from itertools import cycle
 from typing import Any
 
 import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
+from torch.utils._python_dispatch import TorchDispatchMode
 
 import timing
-from invaug import Constraint, Draw, InvarianceConstrained, InvarianceMixture, TransformSet, sets
+from invaug import Constraint, InvarianceConstrained, TransformSet, sets, step
 from invaug.lab import models
 from timing import Clock, Spread, Task
 
-PLAIN, TRIVIAL = "plain", "TrivialAugment wide"
-FORWARD, BACKWARD = 1, 2  # what the passes cost, in forward passes
-IMPORT_GOAL = 0.2
+BASIC, TRIVIAL = "no augmentation", "TrivialAugment (wide, plain draws)"
+PLAIN = {"wide": TRIVIAL, "mild": "mild, plain draws"}
+SETTLED = 1.5
+"""About where gamma settles on CIFAR-10 by default (docs/method.md)."""
 SETTINGS: dict[str, dict[str, Any]] = {
-    f"n_steps={n_steps}, n_views={n_views}": {"n_steps": n_steps, "n_views": n_views}
-    for n_views, n_steps in product((1, 2), (0, 1, 3))
+    "default, gamma 1": {"gamma_init": 1.0},
+    f"default, gamma {SETTLED:g}": {"gamma_init": SETTLED},
+    "default, gamma 3 (its cap)": {"gamma_init": 3.0},
+    "default, gamma 0": {},
+    "uniform draws, gamma 1": {"gamma_init": 1.0, "n_steps": 0},
+    'views="both", as printed': {"views": "both", "gamma_init": 1.0},
 }
-SETTINGS["n_steps=1, n_views=1, joint=False"] = {"n_steps": 1, "n_views": 1, "joint": False}
-MIXTURES = {
-    f"mixture, n_steps={n_steps}": {"n_steps": n_steps, "n_views": 1, "kind": InvarianceMixture} for n_steps in (0, 1)
-}
-MIXTURES["mixture, remembered chains"] = {"n_steps": 1, "n_views": 1, "kind": InvarianceMixture, "remember": True}
-DEFAULT: dict[str, Any] = {"gamma_init": 3.0, "set": sets.mild()}
-MIXTURES["default with chains"] = {**MIXTURES["mixture, remembered chains"], **DEFAULT}
-MIXTURES["default of invaug train"] = {**MIXTURES["mixture, n_steps=0"], **DEFAULT}
-MIXTURES["default, learned draws"] = {**MIXTURES["default of invaug train"], "learn": 1.0}
-SETTINGS |= MIXTURES
-WIDE_SETTINGS = {name: SETTINGS[name] for name in ("n_steps=0, n_views=1", "n_steps=1, n_views=1", *MIXTURES)}
-GOAL = 1.25  # times a TrivialAugment step, of the cheapest constrained one
+GOALS = {"default, gamma 1": 1.35, f"default, gamma {SETTLED:g}": 1.35, 'views="both", as printed': 2.7}
+MEMORY_GOAL, IMPORT_GOAL = 1.3, 0.2
+NETWORKS = {"ResNet-8": "resnet-8", "WRN-16-2": "wrn-16-2"}
 EXAMPLE = "INVAUG_DATA=~/data python bench/step.py --threads 1 --rounds 7"
+Loss = Callable[[nn.Module, Tensor, Tensor], Tensor]
 
 
-class Block(nn.Module):
-    """Two 3x3 convolutions and a way round them."""
-
-    def __init__(self, n_in: int, n_out: int) -> None:
-        super().__init__()
-        stride = 1 if n_in == n_out else 2
-        self.convolutions = nn.Sequential(
-            nn.Conv2d(n_in, n_out, 3, stride, 1, bias=False),
-            nn.BatchNorm2d(n_out),
-            nn.ReLU(),
-            nn.Conv2d(n_out, n_out, 3, 1, 1, bias=False),
-            nn.BatchNorm2d(n_out),
-        )
-        self.way_round = nn.Conv2d(n_in, n_out, 1, stride, bias=False) if stride == 2 else nn.Identity()
-
-    def forward(self, x: Tensor) -> Tensor:
-        return F.relu(self.convolutions(x) + self.way_round(x))
-
-
-def resnet8(width: int = 16, n_classes: int = 10) -> nn.Module:
-    """Return the smallest ResNet for 32 px: three blocks, width doubled twice."""
-    return nn.Sequential(
-        nn.Conv2d(3, width, 3, padding=1, bias=False),
-        nn.BatchNorm2d(width),
-        nn.ReLU(),
-        *(Block(n_in, n_out) for n_in, n_out in ((width, width), (width, 2 * width), (2 * width, 4 * width))),
-        nn.AdaptiveAvgPool2d(1),
-        nn.Flatten(),
-        nn.Linear(4 * width, n_classes),
-    ).to(memory_format=torch.channels_last)
-
-
-@dataclass
-class Stopwatch:
-    """Adds up the seconds spent inside it."""
-
-    clock: Clock
-    seconds: float = 0.0
-    started: bool = False
-
-    @contextmanager
-    def running(self) -> Iterator[None]:
-        if self.started:  # operations in a row call one another
-            yield
-            return
-        self.started, start = True, self.clock()
-        yield
-        self.started = False
-        self.seconds += self.clock() - start
-
-
-@dataclass(frozen=True)
-class TimedSet(TransformSet):
-    """A set that knows how long its draws and transformations took."""
-
-    watch: Stopwatch = field(default_factory=lambda: Stopwatch(time.perf_counter))
-
-    def draw(self, n: int, *, generator: torch.Generator | None = None, law: Any = None) -> Draw:
-        with self.watch.running():
-            return super().draw(n, generator=generator, law=law)
-
-    def apply(self, images: Tensor, draw: Draw) -> Tensor:
-        with self.watch.running():
-            return super().apply(images, draw)
-
-
-@dataclass
-class Trainer:
-    """A model, its optimiser, and a way to make the loss of a batch."""
-
-    make_loss: Callable[[nn.Module, Tensor, Tensor, Tensor], Tensor]
-    batches: Iterator[tuple[Tensor, Tensor, Tensor]]
-    """Images, labels and which images they are."""
-    passes: float
-    """What a step should cost, in forward passes."""
-    watch: Stopwatch
-    """The time spent in draws and transformations."""
-    network: Callable[[], nn.Module] = resnet8
-
-    def __post_init__(self) -> None:
-        torch.manual_seed(0)
-        self.model = self.network()
-        self.optimizer = torch.optim.SGD(self.model.parameters(), lr=0.1, momentum=0.9, nesterov=True)
-        self.shares: list[float] = []
-
-    def step(self) -> None:
-        """Take one step, and note the share of it spent in draws and transformations."""
-        before, start = self.watch.seconds, self.watch.clock()
-        loss = self.make_loss(self.model, *next(self.batches))
-        self.optimizer.zero_grad()
-        loss.backward()
-        self.optimizer.step()
-        self.shares.append((self.watch.seconds - before) / (self.watch.clock() - start))
+def network(name: str) -> nn.Module:
+    torch.manual_seed(0)
+    return models.build(name, 10, (3, 32, 32)).to(memory_format=torch.channels_last)
 
 
 def finish(images: Tensor) -> Tensor:
     return images.float().div_(255).contiguous(memory_format=torch.channels_last)
 
 
-def plain_loss(model: nn.Module, images: Tensor, targets: Tensor, indices: Tensor) -> Tensor:
+def plain_loss(transforms: TransformSet | None, model: nn.Module, images: Tensor, targets: Tensor) -> Tensor:
+    if transforms is not None:
+        images = transforms.apply(images, transforms.draw(len(images)))
     return F.cross_entropy(model(finish(images)), targets)
 
 
-def trivial_loss(
-    transforms: TransformSet, model: nn.Module, images: Tensor, targets: Tensor, indices: Tensor
-) -> Tensor:
-    return plain_loss(model, transforms.apply(images, transforms.draw(len(images))), targets, indices)
+def constrained_loss(problem: InvarianceConstrained, model: nn.Module, images: Tensor, targets: Tensor) -> Tensor:
+    said = problem(model, images, targets)
+    problem.dual_step(said.slack)
+    lagrangian: Tensor = said.lagrangian
+    return lagrangian
 
 
-def constrained_loss(
-    problem: InvarianceConstrained, model: nn.Module, images: Tensor, targets: Tensor, indices: Tensor
-) -> Tensor:
-    step = problem(model, images, targets, indices=indices)
-    problem.dual_step(step.slack)  # here and not after the primal step, which is the same: the Lagrangian has its gamma
-    return step.lagrangian
-
-
-def count(settings: dict[str, Any]) -> float:
-    """Return what a constrained step should cost, in forward passes: proposals scored, clean and kept views trained.
-
-    Under the mixture a share gamma / (1 + gamma) of the images is scored, and each is trained on once.
-    """
-    n_steps, n_views = settings["n_steps"], settings["n_views"]
-    first = 0 if settings.get("remember") else 1  # a remembered chain starts from a view that is not scored again
-    scored = (n_steps + first) * n_views if n_steps else 0
-    if "kind" in settings:
-        gamma = settings.get("gamma_init", 1.0)
-        return FORWARD * scored * gamma / (1 + gamma) + FORWARD + BACKWARD
-    return FORWARD * scored + (FORWARD + BACKWARD) * (1 + n_views)
-
-
-def trainers(
-    images: Tensor, batch: int, clock: Clock, network: Callable[[], nn.Module], every: dict[str, dict[str, Any]]
-) -> dict[str, Trainer]:
-    """Return one trainer per row of the table."""
-    parts = zip(images.split(batch), torch.arange(len(images)).split(batch), strict=True)
-    batches = [(part, torch.randint(10, (len(part),)), indices) for part, indices in parts]
-
-    def trainer(make_loss: Callable[[TransformSet], Any], passes: float, table: TransformSet | None = None) -> Trainer:
-        table = table or sets.wide()
-        transforms = TimedSet(table.ops, depth=table.depth, watch=Stopwatch(clock))
-        return Trainer(make_loss(transforms), cycle(batches), passes, transforms.watch, network)
-
-    rows = {
-        PLAIN: trainer(lambda _: plain_loss, FORWARD + BACKWARD),
-        TRIVIAL: trainer(lambda transforms: partial(trivial_loss, transforms), FORWARD + BACKWARD),
-    }
-    for name, settings in every.items():
-        rows[name] = trainer(partial(constrained, settings, len(images)), count(settings), settings.get("set"))
+def losses() -> dict[str, Loss]:
+    """Return how each row of the table makes the loss of a batch; gamma is held where the row says."""
+    rows: dict[str, Loss] = {BASIC: partial(plain_loss, None)}
+    rows |= {PLAIN[name]: partial(plain_loss, getattr(sets, name)()) for name in PLAIN}
+    for name, settings in SETTINGS.items():
+        problem = InvarianceConstrained(Constraint(sets.mild()), dual_lr=0.0, finish=finish, **settings)
+        rows[name] = partial(constrained_loss, problem)
     return rows
 
 
-def constrained(settings: dict[str, Any], n_images: int, transforms: TransformSet) -> Callable[..., Tensor]:
-    kind = settings.get("kind", InvarianceConstrained)
-    others = {key: value for key, value in settings.items() if key not in ("kind", "set")}
-    others["remember"] = n_images if settings.get("remember") else 0
-    problem = kind(Constraint(transforms, 0.8), **{"gamma_init": 1.0, "finish": finish, **others})
-    return partial(constrained_loss, problem)
+def stepper(loss_of: Loss, model: nn.Module, batches: Iterator[tuple[Tensor, Tensor]]) -> Task:
+    """Return one training step."""
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1, momentum=0.9, nesterov=True)
+
+    def take() -> None:
+        loss = loss_of(model, *next(batches))
+        optimizer.zero_grad()
+        loss.backward()
+        optimizer.step()
+
+    return take
 
 
-def wrn_16_2() -> nn.Module:
-    return models.build("wrn-16-2", 10, (3, 32, 32)).to(memory_format=torch.channels_last)
+def batches_of(images: Tensor, batch: int) -> Iterator[tuple[Tensor, Tensor]]:
+    return cycle([(part, torch.randint(10, (len(part),))) for part in images.split(batch)])
 
 
-def costs_beside(times: dict[str, list[float]], other: str) -> dict[str, Spread]:
-    return {name: Spread.of([1 / ratio for ratio in each]) for name, each in timing.ratios(times, other).items()}
-
-
-def race(
-    rounds: int, slot: float, batch: int, clock: Clock, title: str, network: Callable[[], nn.Module],
-    every: dict[str, dict[str, Any]],
-) -> list[dict[str, Any]]:  # fmt: skip
+def race(rounds: int, slot: float, batch: int, clock: Clock, title: str, only: list[str]) -> dict[str, dict[str, Any]]:
     """Time every kind of step, print the table, return the numbers."""
     images, source = timing.real_images(32, 8 * batch)
-    contenders = trainers(images, batch, clock, network, every)
-    tasks: dict[str, Task] = {name: trainer.step for name, trainer in contenders.items()}
+    wanted = {name: loss for name, loss in losses().items() if name not in SETTINGS or name in only}
+    tasks = {name: stepper(loss, network(NETWORKS[title]), batches_of(images, batch)) for name, loss in wanted.items()}
     times = timing.interleaved(tasks, rounds, slot, clock)
-    costs, beside = costs_beside(times, PLAIN), costs_beside(times, TRIVIAL)
-    rows = [
-        {
-            "step": name,
-            "milliseconds": Spread.of(times[name]).median * 1e3,
-            "cost": costs[name]._asdict(),
-            "beside_trivial": beside[name]._asdict(),
-            "count": trainer.passes / (FORWARD + BACKWARD),
-            "draw_and_apply": Spread.of(trainer.shares).median,
-        }
-        for name, trainer in contenders.items()
-    ]
-    print(f"{title}, channels last, batches of {batch}, {source}: median of {rounds} rounds")
-    headings = ["step", "ms", "cost (quartiles)", "count", f"beside {TRIVIAL}", "draw + apply"]
-    timing.print_table(headings, [in_words(row) for row in rows])
-    print("cost and count in plain steps; count takes a forward pass as 1, a backward pass as 2, all else as nothing")
-    cheapest = min(every, key=lambda name: beside[name].median)
-    met = "met" if beside[cheapest].median <= GOAL else "NOT MET"
-    print(f"cheapest constrained step: {cheapest}; goal: at most {GOAL} times {TRIVIAL}: {met}\n")
+    beside = {
+        peer: {name: Spread.of([1 / r for r in each]) for name, each in timing.ratios(times, peer).items()}
+        for peer in (TRIVIAL, PLAIN["mild"])
+    }
+    print(f"{title}, channels last, batches of {batch}, {source}: median of {rounds} rounds (quartiles)")
+    rows = {
+        name: {"milliseconds": Spread.of(times[name]).median * 1e3, **{peer: beside[peer][name] for peer in beside}}
+        for name in tasks
+    }
+    cells = [[n, f"{r['milliseconds']:.1f}", *(f"{r[peer]:.2f}" for peer in beside)] for n, r in rows.items()]
+    timing.print_table(["step", "ms", "× TrivialAugment", "× mild, plain"], cells)
+    for name in (name for name in GOALS if name in rows):
+        ratio = rows[name][TRIVIAL].median
+        print(f"{name}: {ratio:.2f} × TrivialAugment; goal: at most {GOALS[name]}: {verdict(ratio <= GOALS[name])}")
+    print()
     return rows
 
 
-def in_words(row: dict[str, Any]) -> list[str]:
-    cost = f"{Spread(**row['cost']):.2f}"
-    beside = f"{Spread(**row['beside_trivial']):.2f}"
-    shares = f"{row['count']:.2f}", beside, f"{row['draw_and_apply']:.1%}"
-    return [row["step"], f"{row['milliseconds']:.1f}", cost, *shares]
+def verdict(met: bool) -> str:
+    return "met" if met else "NOT MET"
+
+
+class Calls(TorchDispatchMode):
+    """Counts the operators that are called."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.n = 0
+
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        self.n += 1
+        return func(*args, **(kwargs or {}))
+
+
+def count_calls(batch: int) -> dict[str, int]:
+    """Return the operators of one default step without its model, and how often it reads from the device."""
+    reads, read = [], step.read
+    step.read = lambda numbers: (reads.append(1), read(numbers))[1]
+    problem = InvarianceConstrained(Constraint(sets.mild()), gamma_init=1.0)
+    model = nn.Sequential(nn.Flatten(), nn.Linear(3072, 10))
+    images, targets = torch.zeros(batch, 3, 32, 32, dtype=torch.uint8), torch.zeros(batch, dtype=torch.long)
+    with Calls() as calls:
+        problem.dual_step(problem(model, images, targets).slack)
+    step.read = read
+    return {"calls": calls.n, "reads": len(reads)}
+
+
+def peak_memory(name: str, batch: int) -> int:
+    """Return the kilobytes ten steps of a row take above what was there before them, in a process of its own."""
+    command = [sys.executable, __file__, "--memory-of", name, "--batch", str(batch)]
+    return int(subprocess.run(command, capture_output=True, check=True, text=True).stdout)  # noqa: S603
+
+
+def print_peak(name: str, batch: int) -> None:
+    torch.set_num_threads(1)
+    images = torch.randint(256, (8 * batch, 3, 32, 32), dtype=torch.uint8)
+    take = stepper(losses()[name], network("wrn-16-2"), batches_of(images, batch))
+    sets.wide().apply(images[:1], sets.wide().draw(1))  # compiled loops take memory that no step needs again
+    before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    for _ in range(10):
+        take()
+    print(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before)
 
 
 def import_seconds(n: int) -> Spread:
@@ -261,27 +170,34 @@ def import_seconds(n: int) -> Spread:
 def main() -> None:
     parser = timing.parser(__doc__, EXAMPLE, slot=0.25)
     parser.add_argument("--batch", type=int, default=128, help="images per batch (default: %(default)s)")
-    parser.add_argument("--only", nargs="+", choices=SETTINGS, metavar="STEP", help="these constrained steps alone")
+    parser.add_argument("--only", nargs="+", choices=SETTINGS, default=list(SETTINGS), metavar="STEP")
+    parser.add_argument("--memory-of", help="print the peak memory of one row in kilobytes and stop")
     options = parser.parse_args()
+    if options.memory_of:
+        print_peak(options.memory_of, options.batch)
+        return
     clock = timing.prepare(options)
     machine = timing.machine(options, "torch", "numba")
     print(f"{machine}\n")
     timing.warn_if_busy(options)
     how = (options.rounds, options.slot, options.batch, clock)
-    some, some_wide = (
-        {name: each[name] for name in each if name in (options.only or each)} for each in (SETTINGS, WIDE_SETTINGS)
-    )
-    rows = race(*how, "ResNet-8 of width 16", resnet8, some)
-    wide = race(*how, "WRN-16-2", wrn_16_2, some_wide or WIDE_SETTINGS)
+    tables = {title: race(*how, title, options.only) for title in NETWORKS}
+    calls = count_calls(options.batch)
+    print(f"default step, model left out: {calls['calls']} operator calls, {calls['reads']} read from the device")
+    kilobytes = {name: peak_memory(name, options.batch) for name in (TRIVIAL, "default, gamma 1")}
+    ratio = kilobytes["default, gamma 1"] / kilobytes[TRIVIAL]
+    met = verdict(ratio <= MEMORY_GOAL)
+    print(f"peak memory, WRN-16-2: {ratio:.2f} × TrivialAugment; goal: at most {MEMORY_GOAL}: {met}")
     seconds = import_seconds(5)
-    met = "met" if seconds.median < IMPORT_GOAL else "NOT MET"
+    met = verdict(seconds.median < IMPORT_GOAL)
     print(f"import of all invaug exports, beyond torch: {seconds:.3f} s; goal: under {IMPORT_GOAL} s: {met}")
     if options.json:
         numbers = {
             "machine": machine,
             "rounds": options.rounds,
-            "steps": rows,
-            "wrn_16_2": wide,
+            "tables": tables,
+            **calls,
+            "peak_memory_ratio": ratio,
             "import_seconds": seconds._asdict(),
         }
         options.json.write_text(json.dumps(numbers, indent=2, ensure_ascii=False) + "\n")

@@ -22,10 +22,10 @@ class Resilient:
         1.0
     """
 
-    alpha: float = 7.0
+    alpha: float = 5.0
     base: float | Literal["clean"] = "clean"
     """The level before it gives way; "clean" is the loss of the clean images, measured as the constraint's is."""
-    cap: float = 3.0
+    cap: float = 2.0
     guess: float | None = None
     """The loss that alpha is relative to; None takes the log of the number of outputs, so that alpha means the same
     for 2 classes and for 1,000."""
