@@ -26,8 +26,7 @@ SETS = {
 
 def same(first: Draw, second: Draw) -> bool:
     names = ("op", "level", "magnitude", "place")
-    layers = list(zip(first.layers, second.layers, strict=True))
-    return all(torch.equal(getattr(a, name), getattr(b, name)) for a, b in layers for name in names)
+    return all(torch.equal(getattr(first, name), getattr(second, name)) for name in names)
 
 
 @pytest.mark.parametrize("name", SETS)
@@ -138,19 +137,59 @@ def test_parts_of_a_draw_join_to_the_whole(generator, name: str) -> None:
     assert same(Draw.cat([draw[:3], draw[3:3], draw[3:]]), draw)
 
 
-def test_what_follows_must_have_as_many_rows(generator) -> None:
-    draw = sets.mild().draw(3, generator=generator)
-    with pytest.raises(ValueError, match=r"^then must have one row per image \(3\), got 2$"):
-        replace(draw, then=draw.layers[1][:2])
+@pytest.mark.parametrize("depth", [1, 2, 3])
+def test_layers_are_a_dimension(generator, depth: int) -> None:
+    draw = replace(sets.translations(3), depth=depth).draw(5, generator=generator)
+    assert draw.depth == depth
+    shapes = [tuple(value.shape) for value in (draw.op, draw.level, draw.magnitude, draw.place)]
+    assert shapes == [(5, depth), (5, depth), (5, depth, 2), (5, depth, 2)]
+
+
+def test_layers_of_a_draw_are_draws_of_depth_one(photographs: Tensor, generator) -> None:
+    mild = sets.mild()
+    draw = mild.draw(64, generator=generator)
+    first, second = draw.layer(0), draw.layer(1)
+    assert first.depth == second.depth == 1
+    assert torch.equal(mild.apply(mild.apply(photographs, first), second), mild.apply(photographs, draw))
 
 
 def test_no_images_have_as_many_layers(generator) -> None:
-    assert len(sets.mild().draw(3, generator=generator)[:0].layers) == 2
+    assert sets.mild().draw(3, generator=generator)[:0].depth == 2
+
+
+def whole(*shape: int) -> Tensor:
+    return torch.zeros(shape, dtype=torch.int32)
+
+
+PROMOTED = {
+    "vectors": ((whole(4), whole(4), torch.zeros(4)), (4, 1, 1)),
+    "several magnitudes": ((whole(4), whole(4), torch.zeros(4, 3)), (4, 1, 3)),
+    "several layers": ((whole(4, 2), whole(4, 2), torch.zeros(4, 2)), (4, 2, 1)),
+    "layers and magnitudes": ((whole(4, 2), whole(4, 2), torch.zeros(4, 2, 3)), (4, 2, 3)),
+    "no images": ((whole(0), whole(0), torch.zeros(0)), (0, 1, 1)),
+}
+
+
+@pytest.mark.parametrize("kind", PROMOTED)
+def test_dimensions_of_length_one_may_be_left_out(kind: str) -> None:
+    columns, shape = PROMOTED[kind]
+    draw = Draw(*columns)
+    assert draw.magnitude.shape == shape
+    assert draw.op.shape == draw.level.shape == shape[:2]
+    assert draw.place.shape == (*shape[:2], 2)
+    dtypes = [value.dtype for value in (draw.op, draw.level, draw.magnitude, draw.place)]
+    assert dtypes == [torch.int64, torch.int64, torch.float64, torch.float64]
+
+
+def test_draw_saved_without_a_layer_dimension_is_still_read(tmp_path: Path) -> None:
+    flat = {name: array[:, 0] for name, array in arrays_of(sets.wide().draw(3)).items()}
+    saved(tmp_path / "flat.npz", **{**flat, "magnitude": flat["magnitude"][:, 0]})
+    assert Draw.load(tmp_path / "flat.npz").magnitude.shape == (3, 1, 1)
 
 
 def test_draw_without_places_is_centred() -> None:
-    draw = Draw(torch.zeros(2, dtype=torch.int64), torch.zeros(2, dtype=torch.int64), torch.zeros(2))
-    assert draw.place.tolist() == [[0.5, 0.5]] * 2
+    draw = Draw(whole(2), whole(2), torch.zeros(2))
+    assert draw.place.tolist() == [[[0.5, 0.5]]] * 2
 
 
 def test_draw_moves_whole() -> None:
@@ -159,17 +198,24 @@ def test_draw_moves_whole() -> None:
 
 
 def test_columns_of_different_lengths_are_refused() -> None:
-    with pytest.raises(ValueError, match=r"one row per image, got \{'op': 3, 'level': 3, 'magnitude': 2, 'place': 3\}"):
-        Draw(torch.zeros(3), torch.zeros(3), torch.zeros(2))
+    with pytest.raises(
+        ValueError, match=r"magnitude must have one row per image .* so shape \(3, 1, 1\), got \(2, 1, 1\)"
+    ):
+        Draw(whole(3), whole(3), torch.zeros(2))
 
 
 WRONG = {
     "op of floats": {"op": torch.zeros(4)},
-    "op of two columns": {"op": torch.zeros(4, 2, dtype=torch.int64)},
-    "level of two columns": {"level": torch.zeros(4, 2, dtype=torch.int64)},
-    "magnitude of two columns": {"magnitude": torch.zeros(4, 2)},
-    "magnitude of three axes": {"magnitude": torch.zeros(4, 2, 2)},
+    "op of no rows": {"op": torch.tensor(3)},
+    "op of three axes": {"op": torch.zeros(4, 1, 1, dtype=torch.int64)},
+    "level of floats": {"level": torch.zeros(4)},
+    "level of another depth": {"level": torch.zeros(4, 2, dtype=torch.int64)},
+    "magnitude of whole numbers": {"magnitude": torch.zeros(4, dtype=torch.int64)},
+    "magnitude of another depth": {"magnitude": torch.zeros(4, 2)},
+    "magnitude of two numbers": {"magnitude": torch.zeros(4, 1, 2)},
+    "magnitude of four axes": {"magnitude": torch.zeros(4, 1, 1, 1)},
     "place of one column": {"place": torch.zeros(4, 1)},
+    "place of another depth": {"place": torch.zeros(4, 2, 2)},
     "place of no columns": {"place": torch.zeros(4)},
     "place of NaN": {"place": torch.full((4, 2), float("nan"))},
     "magnitude of NaN": {"magnitude": torch.full((4,), float("nan"))},

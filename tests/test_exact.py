@@ -11,7 +11,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import Tensor
 
-from invaug import Draw, Op, TransformSet, fused, sets
+from conftest import by_torch
+from invaug import Draw, Op, TransformSet, sets
 from pillow_reference import PILLOW, by_pillow, pictures, tensor
 
 SQUARES = [(side, side) for side in (1, 2, 3, 7, 8, 28, 32, 33, 64, 224)]
@@ -54,8 +55,8 @@ def draw_of(names: list[str], magnitudes: Tensor, places: Tensor) -> Draw:
 
 
 def both_paths(images: Tensor, draw: Draw) -> Iterator[tuple[str, Tensor]]:
-    yield "fused", fused.apply(images, EVERY._codes[draw.op], draw.magnitude, draw.place)
-    yield "torch", EVERY._by_kernel(images, draw, draw.magnitude)
+    yield "fused", EVERY.apply(images, draw)
+    yield "torch", by_torch(EVERY, images, draw)
 
 
 def assert_equals_pillow(names: list[str], images: Tensor, magnitudes: Tensor, places: Tensor | None = None) -> None:
@@ -109,9 +110,11 @@ def test_200_images_at_every_level_and_sign_equal_pillow(
 
 ENHANCERS = ["Color", "Contrast", "Brightness", "Sharpness"]
 RANGES = {
-    "Rotate": (-720, 720), "ShearX": (-3, 3), "ShearY": (-3, 3), "Color": (-1, 4), "Contrast": (-1, 4),
-    "Brightness": (-1, 4), "Sharpness": (-1, 4), "TranslateX": (-50, 50), "TranslateY": (-50, 50),
-}  # fmt: skip
+    "Rotate": (-720, 720),
+    **dict.fromkeys(["ShearX", "ShearY"], (-3, 3)),
+    **dict.fromkeys(["TranslateX", "TranslateY"], (-50, 50)),
+    **dict.fromkeys(ENHANCERS, (-1, 4)),
+}
 
 
 @st.composite

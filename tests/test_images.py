@@ -35,7 +35,7 @@ REFUSED = {
 DOORS = {
     "check_images": check_images,
     "a set of byte operations": lambda images: sets.wide().apply(images, sets.wide().draw(1)),
-    "a continuous set": lambda images: sets.rotations(1.0).apply(images, sets.rotations(1.0).draw(1)),
+    "a continuous set": lambda images: sets.rotations(1.0).apply(images, sets.rotations(1.0).draw(len(images))),
     "a byte operation": lambda images: ops.rotate(images, torch.zeros(1)),
     "a continuous operation": lambda images: continuous.turn(images, torch.zeros(1)),
 }

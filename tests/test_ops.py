@@ -203,7 +203,8 @@ def test_operation_of_one_value_has_no_magnitude() -> None:
         ({"function": 3}, TypeError, "function of Mine must be callable, got int"),
         ({"stop": float("inf")}, ValueError, "the range of Mine must be finite, got 0.0 to inf"),
         ({"start": float("nan")}, ValueError, "the range of Mine must be finite, got nan to 0.0"),
-        ({"n_magnitudes": 3}, ValueError, "n_magnitudes of Mine must be 1 or 2, got 3"),
+        ({"n_magnitudes": 0}, ValueError, "n_magnitudes of Mine must be at least 1, got 0"),
+        ({"n_magnitudes": 3}, ValueError, "Mine takes 3 magnitudes, but a level has one: set continuous=True"),
     ],
 )
 def test_operations_that_are_none_are_refused(arguments: dict, error: type[Exception], message: str) -> None:
@@ -227,3 +228,16 @@ def test_places_that_do_not_match_the_images_are_refused(path: str, photographs:
 
 def test_every_operation_shipped_is_a_rule(op: Op) -> None:
     assert isinstance(op.function, Rule)
+
+
+MOVING = {"Rotate", "ShearX", "ShearY", "TranslateX", "TranslateY", "FlipX", "FlipY", "Crop"}
+
+
+def test_operations_that_move_pixels_are_geometric(op: Op) -> None:
+    assert op.geometric == (op.name in MOVING)
+
+
+def test_own_operation_says_itself_whether_it_is_geometric() -> None:
+    assert not Op("Mine", lambda images, magnitudes: images).geometric
+    assert Op("Mine", lambda images, magnitudes: images, geometric=True).geometric
+    assert Op("Turn", ops.rotate, 0, 90).geometric

@@ -95,16 +95,10 @@ LITERAL = {
     ("standard", "Posterize"): [8] * 8 + [7] * 7 + [6] * 8 + [5] * 7 + [4],
     ("standard", "TranslateX"): [level // 3 for level in range(31)],
     ("wide", "Posterize"): [8] * 5 + [7] * 5 + [6] * 5 + [5] * 5 + [4] * 5 + [3] * 5 + [2],
-    ("wide", "Rotate"): [
-        0, 4, 9, 13, 18, 22, 27, 31, 36, 40, 45, 49, 54, 58, 63, 67, 72, 76, 81, 85, 90, 94, 99, 103, 108, 112, 117,
-        121, 126, 130, 135,
-    ],
+    ("wide", "Rotate"): [9 * level // 2 for level in range(31)],
     ("wide", "TranslateY"): [*range(15), *range(16, 31), 32],
-    ("wide", "Solarize"): [
-        256, 248, 239, 231, 222, 214, 205, 197, 188, 180, 171, 163, 154, 146, 137, 128, 120, 111, 103, 94, 86, 77, 69,
-        60, 52, 43, 35, 26, 18, 9, 0,
-    ],
-}  # fmt: skip
+    ("wide", "Solarize"): [256 - 128 * level // 15 for level in range(31)],
+}
 
 
 @pytest.mark.parametrize(("kind", "name"), LITERAL)
@@ -121,7 +115,8 @@ def test_every_lists_each_distinct_transformation_once(kind: str, n_levels: int)
     transforms = MAKERS[kind](n_levels)
     every = transforms.every()
     listed = [
-        (transforms.names[op], magnitude) for op, magnitude in zip(every.op, every.magnitude.tolist(), strict=True)
+        (transforms.names[op], magnitude)
+        for op, magnitude in zip(every.op, every.magnitude.flatten().tolist(), strict=True)
     ]
     assert len(listed) == len(set(listed))
     written = written_transforms(kind, n_levels)
@@ -138,7 +133,9 @@ def test_levels_of_every_belong_to_its_magnitudes() -> None:
     transforms = sets.wide(30, min_level=1)
     every = transforms.every()
     assert every.level.min() == 1
-    for op, level, magnitude in zip(every.op, every.level.tolist(), every.magnitude.tolist(), strict=True):
+    for op, level, magnitude in zip(
+        every.op, every.level.flatten().tolist(), every.magnitude.flatten().tolist(), strict=True
+    ):
         assert abs(magnitude) == pytest.approx(written_out("wide", transforms.names[op], 30)[level])
 
 
@@ -147,7 +144,7 @@ def test_authors_proposals_are_13_operations_at_levels_1_to_29(kind: str) -> Non
     transforms = MAKERS[kind](30, identity=False, min_level=1)
     assert list(transforms.names) == ORDER[1:]
     draw = transforms.draw(100_000, generator=torch.Generator().manual_seed(0))
-    cells = torch.bincount(draw.op * 29 + draw.level - 1, minlength=13 * 29)
+    cells = torch.bincount((draw.op * 29 + draw.level - 1).flatten(), minlength=13 * 29)
     assert len(cells) == 13 * 29
     assert draw.level.min() == 1
     assert chisquare(cells).pvalue > 0.01
@@ -187,7 +184,7 @@ def test_continuous_magnitudes_are_uniform_over_the_whole_range(argument: str) -
 
 
 def test_both_axes_of_a_shift_are_drawn_apart() -> None:
-    x, y = sets.translations(8).draw(50_000, generator=torch.Generator().manual_seed(0)).magnitude.T
+    x, y = sets.translations(8).draw(50_000, generator=torch.Generator().manual_seed(0)).magnitude[:, 0].T
     assert abs(torch.corrcoef(torch.stack([x, y]))[0, 1]) < 0.02
 
 
@@ -248,8 +245,8 @@ def test_byte_and_continuous_operations_share_a_set():
     draw = own.draw(300, generator=torch.Generator().manual_seed(0))
     changed = own.apply(images, draw)
     for i, op in enumerate(own.ops):
-        rows = draw.op == i
-        assert torch.equal(changed[rows], op(images[rows], draw.magnitude[rows]))
+        rows = draw.op[:, 0] == i
+        assert torch.equal(changed[rows], op(images[rows], draw.magnitude[rows, 0, 0]))
 
 
 @pytest.mark.parametrize(
@@ -271,3 +268,20 @@ def test_byte_and_continuous_operations_share_a_set():
 def test_own_ranges_that_are_none_are_refused(ranges, message):
     with pytest.raises(ValueError, match=message):
         sets.of(ranges)
+
+
+GEOMETRIC = {
+    "wide": (sets.wide(), True),
+    "colours": (sets.wide().only("Color", "Equalize", "Solarize"), False),
+    "one flip among colours": (sets.of({"FlipX": True, "Color": 0.5}), True),
+    "cutout": (sets.of({"Cutout": 8}), False),
+    "rotations": (sets.rotations(1.0), True),
+    "translations": (sets.translations(1.0), True),
+    "scalings": (sets.of({"Scale": 0.3}), True),
+}
+
+
+@pytest.mark.parametrize("name", GEOMETRIC)
+def test_set_is_geometric_if_some_operation_moves_pixels(name: str) -> None:
+    transforms, geometric = GEOMETRIC[name]
+    assert transforms.geometric is geometric

@@ -28,22 +28,23 @@ def p_of_uniform(values: Tensor, n: int) -> float:
 
 def test_operations_levels_and_signs_are_uniform_and_independent() -> None:
     draw = sets.wide().draw(N, generator=seeded())
-    assert p_of_uniform(draw.op, 14) > 0.01
-    assert p_of_uniform(draw.level, 31) > 0.01
-    assert p_of_uniform(draw.op * 31 + draw.level, 14 * 31) > 0.01
-    signed = torch.tensor([op.signed for op in sets.wide().ops])[draw.op] & (draw.magnitude != 0)
-    assert p_of_uniform((draw.magnitude[signed] > 0).long(), 2) > 0.01
+    op, level, magnitude = draw.op[:, 0], draw.level[:, 0], draw.magnitude[:, 0, 0]
+    assert p_of_uniform(op, 14) > 0.01
+    assert p_of_uniform(level, 31) > 0.01
+    assert p_of_uniform(op * 31 + level, 14 * 31) > 0.01
+    signed = torch.tensor([op.signed for op in sets.wide().ops])[op] & (magnitude != 0)
+    assert p_of_uniform((magnitude[signed] > 0).long(), 2) > 0.01
 
 
 def test_only_signed_operations_have_negative_magnitudes() -> None:
     draw = sets.wide().draw(N, generator=seeded())
-    negative = set(draw.op[draw.magnitude < 0].tolist())
+    negative = set(draw.op[draw.magnitude[..., 0] < 0].tolist())
     assert {sets.wide().names[i] for i in negative} == {"Rotate", "ShearX", "ShearY", "TranslateX", "TranslateY"}
 
 
 def test_magnitude_of_a_draw_is_that_of_its_level() -> None:
     draw = sets.wide().draw(1000, generator=seeded())
-    for op, level, magnitude in zip(draw.op, draw.level, draw.magnitude.tolist(), strict=True):
+    for op, level, magnitude in zip(draw.op, draw.level, draw.magnitude.flatten().tolist(), strict=True):
         assert abs(magnitude) == sets.wide().ops[op].magnitude(level, 31).item()
 
 
@@ -53,7 +54,7 @@ def test_no_magnitude_is_minus_zero() -> None:
 
 
 def test_places_are_uniform_in_the_unit_square() -> None:
-    place = EVERY.draw(N, generator=seeded()).place
+    place = EVERY.draw(N, generator=seeded()).place[:, 0]
     assert 0 <= place.min() <= place.max() < 1
     cells = (place * 8).long()
     assert p_of_uniform(cells[:, 0] * 8 + cells[:, 1], 64) > 0.01
@@ -62,7 +63,7 @@ def test_places_are_uniform_in_the_unit_square() -> None:
 def test_weights_say_how_often_each_operation_is_drawn() -> None:
     transforms = sets.wide().only("Rotate", "Color", "Equalize").weighted({"Rotate": 3, "Color": 0.5})
     assert transforms.names == ("Equalize", "Rotate", "Color")
-    counts = torch.bincount(transforms.draw(N, generator=seeded()).op).numpy()
+    counts = torch.bincount(transforms.draw(N, generator=seeded()).op[:, 0]).numpy()
     assert chisquare(counts, [N * w / 4.5 for w in (1.0, 3.0, 0.5)]).pvalue > 0.01
 
 
@@ -148,15 +149,23 @@ def test_negative_number_of_images_is_refused() -> None:
 
 
 CONSUMERS = [
-    sets.standard(), sets.wide(), sets.wide(5, min_level=3).only("Rotate"), sets.wide().weighted({"Color": 9}),
-    TransformSet(sets.EXTRA), sets.rotations(1), sets.translations(1), sets.scalings(1), TransformSet((A, B)),
-]  # fmt: skip
+    sets.standard(),
+    sets.wide(),
+    sets.wide(5, min_level=3).only("Rotate"),
+    sets.wide().weighted({"Color": 9}),
+    TransformSet(sets.EXTRA),
+    sets.rotations(1),
+    sets.translations(1),
+    sets.scalings(1),
+    TransformSet((A, B)),
+]
+FIVE = Op("Five", same_function, -1.0, 3.0, continuous=True, n_magnitudes=5)
 
 
 @pytest.mark.parametrize("n", [0, 1, 7, 128])
 def test_every_set_takes_the_same_from_the_generator(n: int) -> None:
     states = []
-    for transforms in CONSUMERS:
+    for transforms in (*CONSUMERS, TransformSet((FIVE,))):
         generator = seeded()
         transforms.draw(n, generator=generator)
         states.append(generator.get_state())
@@ -187,41 +196,51 @@ def test_drawing_with_a_generator_leaves_the_global_one_alone() -> None:
     assert torch.equal(torch.get_rng_state(), before)
 
 
+def layer_by_pillow(transforms: TransformSet, images: Tensor, draw: Draw) -> Tensor:
+    """Return what Pillow makes of the images under a draw of depth 1."""
+    names = [transforms.names[i] for i in draw.op[:, 0]]
+    return by_pillow(names, images, draw.magnitude[:, 0, 0], draw.place[:, 0])
+
+
 def test_mixed_batch_equals_pillow_image_by_image(path: str, photographs: Tensor) -> None:
     draw = EVERY.draw(64, generator=seeded())
-    names = [EVERY.names[i] for i in draw.op]
-    assert torch.equal(EVERY.apply(photographs, draw), by_pillow(names, photographs, draw.magnitude, draw.place))
+    assert torch.equal(EVERY.apply(photographs, draw), layer_by_pillow(EVERY, photographs, draw))
 
 
 def test_operations_in_a_row_equal_pillow_one_after_the_other(path: str, photographs: Tensor) -> None:
     pairs = replace(EVERY, depth=3)
     draw = pairs.draw(64, generator=seeded())
     expected = photographs
-    for layer in draw.layers:
-        expected = by_pillow([EVERY.names[i] for i in layer.op], expected, layer.magnitude, layer.place)
+    for i in range(3):
+        expected = layer_by_pillow(EVERY, expected, draw.layer(i))
     assert torch.equal(pairs.apply(photographs, draw), expected)
 
 
 def test_operations_in_a_row_are_drawn_independently() -> None:
     draw = sets.mild().draw(N, generator=seeded())
-    first, second = draw.layers
-    assert p_of_uniform(first.op * 14 + second.op, 14 * 14) > 0.01
-    assert p_of_uniform(second.level, 31) > 0.01
-    assert first.then is None
-    assert second.then is None
+    assert draw.depth == 2
+    assert p_of_uniform(draw.op[:, 0] * 14 + draw.op[:, 1], 14 * 14) > 0.01
+    assert p_of_uniform(draw.level[:, 1], 31) > 0.01
 
 
 def test_what_comes_first_does_not_depend_on_what_follows() -> None:
     one, two = (replace(EVERY, depth=depth).draw(50, generator=seeded()) for depth in (1, 2))
-    assert one.op.tolist() == two.op.tolist()
-    assert one.magnitude.tolist() == two.magnitude.tolist()
+    first = two.layer(0)
+    assert torch.equal(one.op, first.op)
+    assert torch.equal(one.magnitude, first.magnitude)
+    assert torch.equal(one.place, first.place)
+
+
+def test_draw_of_any_depth_is_applied(path: str, photographs: Tensor) -> None:
+    wide, deep = sets.wide(), replace(sets.wide(), depth=4)
+    draw = deep.draw(64, generator=seeded())
+    assert torch.equal(wide.apply(photographs, draw), deep.apply(photographs, draw))
 
 
 def test_operations_in_a_row_are_described_in_order() -> None:
     pairs = sets.mild().only("Rotate", "Equalize")
-    rotate, equalize = (torch.tensor([pairs.names.index(name)]) for name in ("Rotate", "Equalize"))
-    level, magnitude = torch.tensor([0]), torch.tensor([-9.0], dtype=torch.float64)
-    draw = Draw(rotate, level, magnitude, then=Draw(equalize, level, magnitude))
+    op = torch.tensor([[pairs.names.index(name) for name in ("Rotate", "Equalize")]])
+    draw = Draw(op, torch.zeros_like(op), torch.tensor([[-9.0, 0.0]]))
     assert pairs.describe(draw) == ["Rotate -9, Equalize"]
 
 
@@ -292,8 +311,8 @@ def test_relative_pixels_are_absolute_pixels_of_a_scaled_image(
     relative = TransformSet((*sets.wide().ops, *sets.EXTRA), reference_size=32).only(name)
     draw = relative.draw(20, generator=seeded())
     side = min(height, width) if SCALED[name] is None else (height, width)[SCALED[name]]
-    scaled = torch.tensor([int(m * side / 32) for m in draw.magnitude.tolist()], dtype=torch.float64)
-    assert torch.equal(relative.apply(images, draw), by_pillow([name] * 20, images, scaled, draw.place))
+    scaled = torch.tensor([int(m * side / 32) for m in draw.magnitude.flatten().tolist()], dtype=torch.float64)
+    assert torch.equal(relative.apply(images, draw), by_pillow([name] * 20, images, scaled, draw.place[:, 0]))
 
 
 def test_relative_set_is_the_absolute_one_at_its_reference_size(path: str, photographs: Tensor) -> None:
@@ -360,18 +379,18 @@ def darken(images: Tensor, magnitudes: Tensor) -> Tensor:
 def test_set_of_ones_own_takes_three_lines(photographs: Tensor) -> None:
     mine = TransformSet((Op("Darken", darken, start=0.0, stop=0.8),), n_levels=5)
     draw = mine.draw(64, generator=seeded())
-    assert torch.equal(mine.apply(photographs, draw), darken(photographs, draw.magnitude))
+    assert torch.equal(mine.apply(photographs, draw), darken(photographs, draw.magnitude[:, 0, 0]))
     assert draw.magnitude.unique().tolist() == pytest.approx([0, 0.2, 0.4, 0.6, 0.8])
 
 
 def test_own_operation_mixes_with_byte_operations(path: str, photographs: Tensor) -> None:
     mine = TransformSet((Op("Darken", darken, 0, 0.8), *sets.wide().ops))
     draw = mine.draw(64, generator=seeded())
-    dark = draw.op == 0
+    dark = draw.op[:, 0] == 0
     assert 0 < dark.sum() < 64
     changed = mine.apply(photographs, draw)
     rest = Draw(draw.op[~dark] - 1, draw.level[~dark], draw.magnitude[~dark], draw.place[~dark])
-    assert torch.equal(changed[dark], darken(photographs[dark], draw.magnitude[dark]))
+    assert torch.equal(changed[dark], darken(photographs[dark], draw.magnitude[dark, 0, 0]))
     assert torch.equal(changed[~dark], sets.wide().apply(photographs[~dark], rest))
 
 
@@ -385,7 +404,7 @@ def test_own_operation_may_take_places(photographs: Tensor) -> None:
     mine = TransformSet((Op("Note", note, placed=True),))
     draw = mine.draw(64, generator=seeded())
     mine.apply(photographs, draw)
-    assert torch.equal(seen[0], draw.place)
+    assert torch.equal(seen[0], draw.place[:, 0])
 
 
 def test_continuous_and_levelled_operations_share_a_set(photographs: Tensor) -> None:
@@ -393,7 +412,7 @@ def test_continuous_and_levelled_operations_share_a_set(photographs: Tensor) -> 
         (Op("Glow", same_function, 0.5, 2.0, continuous=True), *sets.wide().ops, *sets.rotations(3).ops)
     )
     draw = mixed.draw(N, generator=seeded())
-    glow, turn = draw.op == 0, draw.op == 15
+    glow, turn = draw.op[:, 0] == 0, draw.op[:, 0] == 15
     assert (draw.level[glow | turn] == -1).all()
     assert (draw.level[~(glow | turn)] >= 0).all()
     assert 0.5 <= draw.magnitude[glow].min() < 0.51 < 1.99 < draw.magnitude[glow].max() <= 2
@@ -415,7 +434,7 @@ BROKEN = {
     "shape": (lambda images, _: images[..., 1:], ValueError, r"Mine must keep the shape .* got \(2, 3, 32, 31\)"),
     "dtype": (lambda images, _: images / 255, TypeError, r"Mine must keep the dtype torch\.uint8, got torch\.float32"),
     "no tensor": (lambda images, _: None, TypeError, r"Mine must return a .*Tensor, got NoneType"),
-}  # fmt: skip
+}
 
 
 @pytest.mark.parametrize("companions", [(), (B,)], ids=["alone", "in company"])
@@ -455,5 +474,5 @@ def test_levels_lie_between_the_lowest_and_the_last(n_levels: int, min_level: in
     min_level = min(min_level, n_levels - 1)
     draw = sets.standard(n_levels, min_level=min_level).draw(n, generator=seeded(seed))
     assert len(draw) == n
-    assert all(min_level <= level < n_levels for level in draw.level.tolist())
-    assert draw.place.shape == (n, 2)
+    assert all(min_level <= level < n_levels for level in draw.level.flatten().tolist())
+    assert draw.place.shape == (n, 1, 2)

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 from numba import njit
 
-from invaug.fused import (
+from invaug.rules import (
     AUTO_CONTRAST,
     BRIGHTNESS,
     COLOR,
@@ -29,9 +29,8 @@ from invaug.fused import (
     SOLARIZE,
     TRANSLATE_X,
     TRANSLATE_Y,
+    Array,
 )
-
-Array = np.ndarray[Any, Any]
 
 
 def compiled(function: Any) -> Any:

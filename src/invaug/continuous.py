@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from contextlib import AbstractContextManager, nullcontext
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -25,13 +27,17 @@ def warp(images: Tensor, matrices: Tensor) -> Tensor:
     scaled = matrices * half / half[:2].view(2, 1)
     # grid_sample has no half precision on CPUs, and bytes have no fractions
     work = images if images.dtype in (torch.float32, torch.float64) else images.float()
-    with torch.autocast(images.device.type, enabled=False):  # the same pixels whatever the model's precision
+    with _without_autocast(images.device.type):  # the same pixels whatever the model's precision
         grid = F.affine_grid(scaled.to(work.dtype), list(images.shape), align_corners=False)
         read = F.grid_sample(work, grid, mode="bilinear", padding_mode="zeros", align_corners=False)
     return read.round().to(torch.uint8) if images.dtype == torch.uint8 else read.to(images.dtype)
 
 
 Warp = Callable[[Tensor, Tensor], Tensor]
+
+
+def _without_autocast(device: str) -> AbstractContextManager[Any]:
+    return torch.autocast(device, enabled=False) if torch.amp.is_autocast_available(device) else nullcontext()
 
 
 def _rows(*entries: Tensor) -> Tensor:

@@ -14,16 +14,13 @@ from importlib.util import find_spec
 from itertools import pairwise
 from typing import Any
 
+import numpy as np
 import torch
 from torch import Tensor
 
-(
-    IDENTITY, AUTO_CONTRAST, EQUALIZE, ROTATE, SOLARIZE, COLOR, POSTERIZE, CONTRAST, BRIGHTNESS, SHARPNESS,
-    SHEAR_X, SHEAR_Y, TRANSLATE_X, TRANSLATE_Y, INVERT, FLIP_X, FLIP_Y, CROP, CUTOUT,
-) = range(19)  # fmt: skip
+from invaug.rules import Actions
 
 BYTES_PER_THREAD = 512 * 1024  # below this a second thread costs more than it brings
-FAR = 1e6  # pixels, or rows per column: everything is out of the picture there
 
 
 @cache
@@ -33,16 +30,17 @@ def available() -> bool:
 
 
 def usable(images: Tensor) -> bool:
-    """Whether these images can go this way: on the CPU, with numba there."""
-    return images.device.type == "cpu" and available()
+    """Whether these images can go this way: on the CPU, with numba there, and not through torch.compile."""
+    return images.device.type == "cpu" and not torch.compiler.is_compiling() and available()
 
 
-def apply(images: Tensor, codes: Tensor, magnitudes: Tensor, places: Tensor) -> Tensor:
+def apply(images: Tensor, actions: Actions) -> Tensor:
     """Return a new uint8 CPU batch, each image under the operation its code names."""
     from invaug import _loops  # here, because numba takes half a second to import
 
     target = torch.empty_like(images, memory_format=torch.contiguous_format)
-    arrays = [t.contiguous().numpy() for t in (images, target, codes, magnitudes, places)]
+    numbers = (actions.codes, actions.magnitudes, actions.places)
+    arrays = [images.contiguous().numpy(), target.numpy(), *map(np.ascontiguousarray, numbers)]
     share_out(_loops.transform_all, arrays)
     return target
 

@@ -4,8 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+import numpy as np
 import torch
 from torch import Tensor
+
+from invaug.rules import Array
 
 MAX_SIDE = 8192  # coordinates of larger images leave the range of Pillow's 16.16 fixed point
 
@@ -27,9 +30,12 @@ def to_bytes(images: Tensor) -> Tensor:
     if images.dtype == torch.uint8:
         return images
     images = images.detach().float()
-    if images.numel() and not (images.min() >= 0 and images.max() <= 1):
-        low, high = images.min().item(), images.max().item()
-        raise ValueError(f"float images must lie in [0, 1], got values from {low:g} to {high:g}: divide bytes by 255")
+    if images.numel() and not images.is_meta and not torch.compiler.is_compiling():
+        low, high = (end.item() for end in images.aminmax())
+        if not 0 <= low <= high <= 1:
+            raise ValueError(
+                f"float images must lie in [0, 1], got values from {low:g} to {high:g}: divide bytes by 255"
+            )
     return (images * 255).round().to(torch.uint8)
 
 
@@ -45,21 +51,40 @@ def doubles(numbers: Tensor) -> Tensor:
     return numbers.to("cpu" if numbers.device.type == "mps" else numbers.device, torch.float64)
 
 
+def on_host(numbers: Tensor) -> Array:
+    """Return numbers in numpy: a few per image, exact on devices without doubles, free of kernels."""
+    here = (numbers.detach() if numbers.requires_grad else numbers).cpu()
+    # .numpy() is an operation of torch, which counts, and which a mode for fake tensors takes over
+    return here.numpy() if torch.compiler.is_compiling() else np.from_dlpack(here)
+
+
+def floats_for(images: Tensor, numbers: Tensor) -> Tensor:
+    """Return numbers on the device of the images, in float64 where the device has it."""
+    return numbers.to(images.device, torch.float32 if images.device.type == "mps" else numbers.dtype)
+
+
 def luminance(images: Tensor) -> Tensor:
     """Return the grey value of each pixel, shape (batch, 1, height, width), uint8.
 
     Three channels are RGB, weighted as Pillow weighs them; one channel is grey already;
     any other number of channels has no agreed weights, so their mean, rounded to the nearest.
     """
+    return grey_levels(images).to(torch.uint8)
+
+
+def grey_levels(images: Tensor) -> Tensor:
+    """Return the luminance, of a dtype that is as it comes."""
     n_channels = images.shape[1]
     if n_channels == 1:
         return images
-    wide = images.to(torch.int32)
-    if n_channels == 3:
-        red, green, blue = wide[:, 0:1], wide[:, 1:2], wide[:, 2:3]
-        return ((19595 * red + 38470 * green + 7471 * blue + 0x8000) >> 16).to(torch.uint8)
-    total = wide.sum(dim=1, keepdim=True, dtype=torch.int32)
-    return ((2 * total + n_channels) // (2 * n_channels)).to(torch.uint8)
+    weights, total = ((19595, 38470, 7471), 65536) if n_channels == 3 else ((1,) * n_channels, n_channels)
+    column = torch.tensor([[[weight]] for weight in weights], dtype=torch.int32, device=images.device)
+    return round_half_up((images * column).sum(dim=1, keepdim=True, dtype=torch.int32), total)
+
+
+def round_half_up(numbers: Tensor, divisor: int) -> Tensor:
+    """Return whole numbers divided by a whole number, rounded to the nearest."""
+    return (numbers + divisor // 2) // divisor
 
 
 def to_unit(images: Tensor) -> Tensor:

@@ -1,76 +1,185 @@
-"""The three kernels behind every byte operation: a table per channel, a nearest-neighbour map, a blend.
+"""The byte operations in plain torch, on the device of the images, to the last bit what Pillow computes.
 
-Plain torch, on the device of the batch, one row of parameters per image. Each follows the arithmetic of Pillow to the
-last bit. `fused.py` does the same work on CPUs, one image at a time.
+Images of one kind of operation are handled together, so that the number of calls does not grow with the batch.
+Parameters come from the host (`rules.py`), and nothing is read back from the device. `fused.py` does the same work on
+CPUs, one image at a time.
 """
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from itertools import pairwise
+
+import numpy as np
 import torch
 from torch import Tensor
+from torch.nn import functional as F
+
+from invaug import rules
+from invaug.images import doubles, grey_levels, round_half_up
+from invaug.rules import Array, Actions
+
+Part = Callable[[Tensor, Actions], Tensor]
+Parts = tuple[tuple[range, Part], ...]
 
 
-def lookup(images: Tensor, tables: Tensor) -> Tensor:
-    """Return `images` with every value replaced by its entry in `tables`, shape (batch, channels, 256)."""
-    entries = images + _plane_offsets(images, 256)
-    return tables.to(images.device).reshape(-1).index_select(0, entries.reshape(-1)).view(images.shape)
+def apply(images: Tensor, actions: Actions) -> Tensor:
+    """Return a new uint8 batch, each image under the operation its code names."""
+    if len(images) == 0 or actions.present == (rules.IDENTITY,):
+        return images.clone()
+    if torch.compiler.is_compiling():
+        return _choose(images, actions, PARTS)
+    order = actions.codes.argsort(kind="stable")
+    there, back = on_device(np.stack([order, order.argsort()]), images).unbind()
+    return _choose(images.index_select(0, there), actions.rows(order), PARTS).index_select(0, back)
 
 
-def affine(images: Tensor, matrices: Tensor) -> Tensor:
-    """Return `images` read at (a x + b y + c, d x + e y + f), black outside; `matrices` holds the six per image.
+def on_device(numbers: Array, images: Tensor) -> Tensor:
+    """Return numbers of the host where the images are."""
+    return torch.from_numpy(numbers).to(images.device)
+
+
+def _choose(values: Tensor, actions: Actions, parts: Parts) -> Tensor:
+    """Return what the part of each image's code makes of its values; the batch is sorted by code."""
+    if torch.compiler.is_compiling():
+        return _choose_densely(values, actions, parts)
+    cuts = np.searchsorted(actions.codes, [*(codes.start for codes, _ in parts), parts[-1][0].stop]).tolist()
+    pieces = values.split([stop - start for start, stop in pairwise(cuts)])
+    made = [
+        part(piece, actions.rows(slice(start, stop)))
+        for (_, part), piece, (start, stop) in zip(parts, pieces, pairwise(cuts), strict=True)
+        if stop > start
+    ]
+    return made[0] if len(made) == 1 else torch.cat(made)
+
+
+def _choose_densely(values: Tensor, actions: Actions, parts: Parts) -> Tensor:
+    """Do the same without asking how many images have which code, which compiled code cannot."""
+    chosen: Tensor | None = None
+    for codes, part in parts:
+        if any(code in codes for code in actions.present):
+            made = part(values, actions)
+            rows = on_device((actions.codes >= codes.start) & (actions.codes < codes.stop), values)
+            chosen = made if chosen is None else torch.where(rows.view(-1, *[1] * (made.ndim - 1)), made, chosen)
+    assert chosen is not None, "a set has at least one operation"  # noqa: S101 - for the type checker
+    return chosen
+
+
+def keep(images: Tensor, actions: Actions) -> Tensor:
+    """Return the images themselves."""
+    return images
+
+
+def move(images: Tensor, actions: Actions) -> Tensor:
+    """Return images read through the maps of their operations."""
+    return affine(images, rules.maps(actions, *images.shape[2:]))
+
+
+def affine(images: Tensor, maps: Array) -> Tensor:
+    """Return images read at (a x + b y + c, d x + e y + f), black outside; `maps` holds the six numbers per image.
 
     Pillow's nearest-neighbour map: pixel centres, 16.16 fixed point, floor.
     """
-    height, width = images.shape[2:]
-    a, b, c, d, e, f = fixed_point(matrices).to(images.device).view(-1, 6, 1, 1).unbind(dim=1)
+    n_images, n_channels, height, width = images.shape
+    by_x, by_y, start = on_device(rules.fixed_point(maps).reshape(n_images, 2, 3, 1, 1), images).unbind(2)
     x = torch.arange(width, device=images.device)
-    y = torch.arange(height, device=images.device).view(-1, 1)
-    source_x = (a * x + b * y + c) >> 16
-    source_y = (d * x + e * y + f) >> 16
-    inside = (source_x >= 0) & (source_x < width) & (source_y >= 0) & (source_y < height)
-    planes = _plane_offsets(images, height * width)
-    pixels = torch.where(inside, source_y * width + source_x, 0).to(planes.dtype).unsqueeze(1)
-    found = images.reshape(-1).index_select(0, (pixels + planes).reshape(-1))
-    return found.view(images.shape) * inside.unsqueeze(1)
+    y = torch.arange(height, device=images.device).unsqueeze(1)
+    read_x, read_y = (torch.addcmul(torch.addcmul(start, by_y, y), by_x, x) >> 16).split(1, dim=1)
+    near_x, near_y = read_x.clamp(0, width - 1), read_y.clamp(0, height - 1)
+    inside = (near_x == read_x) & (near_y == read_y)
+    pixels = torch.add(near_x, near_y, alpha=width).flatten(2)
+    return images.flatten(2).gather(2, pixels.expand(-1, n_channels, -1)).view(images.shape) * inside
 
 
-def _plane_offsets(images: Tensor, step: int) -> Tensor:
-    """Return where each channel of each image starts in a flat array of planes `step` long."""
-    n_images, n_channels = images.shape[:2]
-    # int32 while it can count them: indices are most of the memory traffic
-    dtype = torch.int32 if n_images * n_channels * step < 2**31 else torch.int64
-    starts = torch.arange(n_images * n_channels, dtype=dtype, device=images.device) * step
-    return starts.view(n_images, n_channels, 1, 1)
+def look_up(images: Tensor, actions: Actions) -> Tensor:
+    """Return images with every value replaced by its entry in the table of its image and channel."""
+    values = images.flatten(2).long()
+    return _choose(values, actions, TABLES).gather(2, values).view(images.shape)
 
 
-def fixed_point(matrices: Tensor) -> Tensor:
-    """Return the six numbers as 16.16 integers, the offsets taken at the centre of the first pixel."""
-    a, b, c, d, e, f = matrices.double().unbind(dim=-1)
-    at_centre = torch.stack([a, b, c + a * 0.5 + b * 0.5, d, e, f + d * 0.5 + e * 0.5], dim=-1)
-    return (at_centre * 65536.0 + 0.5).floor().long()
+def known(values: Tensor, actions: Actions) -> Tensor:
+    """Return the tables that do not depend on the image."""
+    return on_device(rules.tables(actions)[:, None], values).expand(-1, values.shape[1], -1)
 
 
-def blend(images: Tensor, degenerates: Tensor, factors: Tensor) -> Tensor:
-    """Return degenerate + factor * (image - degenerate) in float32, clipped and truncated to bytes."""
-    start = degenerates.float()
-    change = factors.to(images.device, torch.float32).view(-1, 1, 1, 1) * (images.float() - start)
-    return (start + change).clamp_(0, 255).to(torch.uint8)
+def stretched(values: Tensor, actions: Actions) -> Tensor:
+    """Return the tables of AutoContrast: the darkest value of each channel to 0, the brightest to 255."""
+    low, high = doubles(values).aminmax(dim=-1, keepdim=True)
+    # a tensor divided by a tensor: torch turns 255.0 / tensor into a reciprocal, which is off by one here
+    scale = torch.full_like(low, 255.0) / (high - low)
+    every = torch.arange(256, dtype=torch.float64, device=low.device)
+    # entries below low and above high are no bytes, and are not looked up
+    return torch.where(high > low, every * scale - low * scale, every).to(values.device, torch.uint8)
 
 
-def smooth(images: Tensor) -> Tensor:
-    """Return Pillow's SMOOTH filter: weights 1 around 5, over 13, rounded; the border is left as it is."""
-    if min(images.shape[2:]) < 3:
-        return images
-    wide = images.to(torch.int32)
-    rows = wide[:, :, :-2] + wide[:, :, 1:-1] + wide[:, :, 2:]
-    total = rows[..., :-2] + rows[..., 1:-1] + rows[..., 2:] + 4 * wide[:, :, 1:-1, 1:-1]
-    filtered = images.clone()
-    filtered[:, :, 1:-1, 1:-1] = ((2 * total + 13) // 26).to(torch.uint8)
-    return filtered
+def equalized(values: Tensor, actions: Actions) -> Tensor:
+    """Return the tables of Equalize: the share of darker pixels, in steps of the pixels below the brightest / 255."""
+    counts = histogram(values)
+    darker = counts.cumsum(-1) - counts
+    step = darker.gather(-1, values.amax(-1, keepdim=True)) // 255
+    spread = ((darker + step // 2) // step.clamp(min=1)).clamp(max=255)
+    every = torch.arange(256, device=values.device)
+    return torch.where(step > 0, spread, every).to(torch.uint8)
 
 
-def histogram(images: Tensor) -> Tensor:
-    """Return how often each channel holds each value, int64, shape (batch, channels, 256)."""
-    n_images, n_channels = images.shape[:2]
-    entries = images + _plane_offsets(images, 256)
-    return torch.bincount(entries.reshape(-1), minlength=n_images * n_channels * 256).view(n_images, n_channels, 256)
+def histogram(values: Tensor) -> Tensor:
+    """Return how often each of the last dimension's values, int64 in 0 to 255, occurs."""
+    counts = values.new_zeros(*values.shape[:-1], 256)
+    return counts.scatter_add_(-1, values, torch.ones_like(values))
+
+
+def blend(images: Tensor, actions: Actions) -> Tensor:
+    """Return images between, or beyond, their degenerate images and themselves."""
+    factors = on_device(rules.factors(actions)[:, None, None, None], images)
+    return mix(images, _choose(images, actions, DEGENERATE), factors)
+
+
+def mix(images: Tensor, degenerate: Tensor, factors: Tensor) -> Tensor:
+    """Return degenerate + factor * (image - degenerate) in float32, clipped and cut to bytes."""
+    start = degenerate.float()
+    return (images - start).mul_(factors).add_(start).clamp_(0, 255).to(torch.uint8)
+
+
+def shade(images: Tensor, actions: Actions) -> Tensor:
+    """Return each pixel's luminance, for Color, or the mean luminance of each image, for Contrast."""
+    return _choose(grey_levels(images), actions, SHADES).expand(images.shape)
+
+
+def mean(grey: Tensor, actions: Actions) -> Tensor:
+    """Return the mean of each image, rounded to the nearest."""
+    total = grey.sum(dim=(1, 2, 3), keepdim=True, dtype=torch.int64)
+    return round_half_up(total, grey.shape[2] * grey.shape[3]).expand(grey.shape)
+
+
+def smooth(images: Tensor, actions: Actions) -> Tensor:
+    """Return Pillow's SMOOTH filter, for Sharpness: weights 1 around 5, over 13, rounded; the border as it is."""
+    wide = images.float()
+    # a whole number over 13, plus a half, is at least 1/26 away from the next: single precision is enough
+    filtered = F.avg_pool2d(wide, 3, stride=1, padding=1, divisor_override=13).add_(wide, alpha=4 / 13).add_(0.5)
+    return torch.where(on_device(rules.interior(*images.shape[2:]), images), filtered.floor_(), wide)
+
+
+def cut(images: Tensor, actions: Actions) -> Tensor:
+    """Return images with a black box within half a size of the place, for Cutout."""
+    left_out = [on_device(edges, images) for edges in rules.outside(actions, *images.shape[2:])]
+    return images * torch.logical_or(*left_out)
+
+
+# in the order of the codes
+PARTS: Parts = (
+    (range(rules.IDENTITY, rules.ROTATE), keep),
+    (rules.MOVES, move),
+    (rules.TABLES, look_up),
+    (rules.BLENDS, blend),
+)
+TABLES: Parts = (
+    (rules.KNOWN, known),
+    (range(rules.AUTO_CONTRAST, rules.EQUALIZE), stretched),
+    (range(rules.EQUALIZE, rules.COLOR), equalized),
+)
+DEGENERATE: Parts = (
+    (range(rules.COLOR, rules.SHARPNESS), shade),
+    (range(rules.SHARPNESS, rules.CUTOUT), smooth),
+    (range(rules.CUTOUT, rules.BLENDS.stop), cut),
+)
+SHADES: Parts = ((range(rules.COLOR, rules.CONTRAST), keep), (range(rules.CONTRAST, rules.SHARPNESS), mean))

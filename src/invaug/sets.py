@@ -123,7 +123,8 @@ def _continuous(
 ) -> TransformSet:
     if not 0 < most < float("inf"):
         raise ValueError(f"{argument} must be positive and finite, got {most}")
-    return TransformSet((Op(name, function, 0.0, most, signed=True, continuous=True, n_magnitudes=n_magnitudes),))
+    op = Op(name, function, 0, most, signed=True, continuous=True, n_magnitudes=n_magnitudes, geometric=True)
+    return TransformSet((op,))
 
 
 def _trivial_augment(
@@ -147,7 +148,6 @@ def _trivial_augment(
     )
 
 
-KNOWN: tuple[Op, ...] = (
-    *wide().ops, *EXTRA, *rotations(math.pi).ops, *translations(7).ops, *scalings(math.log(2)).ops,
-)  # fmt: skip
+_CONTINUOUS = (rotations(math.pi), translations(7), scalings(math.log(2)))
+KNOWN: tuple[Op, ...] = (*wide().ops, *EXTRA, *(op for each in _CONTINUOUS for op in each.ops))
 """Every operation there is, at its widest; those of the synthetic experiments at their range there."""

@@ -3,25 +3,22 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass, replace
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field, replace
 from difflib import get_close_matches
 from functools import cached_property
 from itertools import product
-from typing import Any
 
 import numpy as np
 import torch
 from torch import Tensor
 
-from invaug import fused
 from invaug.draws import Draw
-from invaug.images import check_images, on_bytes
-from invaug.ops import Op, Rule
+from invaug.images import check_images, floats_for, on_bytes, on_host
+from invaug.ops import Op, Rule, transform_bytes
+from invaug.rules import Actions, Array
 
-Array = np.ndarray[Any, Any]
-
-UNIFORMS = 6  # numbers per image: operation, level, two magnitudes or a sign, two for the place
+UNIFORMS = 6  # numbers per image and layer: operation, level, two magnitudes or a sign, two for the place
 
 
 @dataclass(frozen=True)
@@ -38,6 +35,10 @@ class TransformSet:
     """If given, magnitudes in pixels are for images this large and grow with the image."""
     depth: int = 1
     """How many operations, drawn independently, follow one another on each image."""
+    _present: tuple[int, ...] = field(init=False, repr=False, compare=False)
+    """The codes of the byte operations."""
+    _codes: Array | None = field(init=False, repr=False, compare=False)
+    """The code of each operation; None if some operation is not a byte operation."""
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "ops", tuple(self.ops))
@@ -58,6 +59,9 @@ class TransformSet:
         if self.depth < 1:
             raise ValueError(f"depth must be at least 1, got {self.depth}")
         self._check_weights()
+        codes = tuple(op.function.code for op in self.ops if isinstance(op.function, Rule))
+        object.__setattr__(self, "_present", codes)
+        object.__setattr__(self, "_codes", np.array(codes) if len(codes) == len(self.ops) else None)
 
     def _check_weights(self) -> None:
         if self.weights is None:
@@ -72,6 +76,11 @@ class TransformSet:
     def names(self) -> tuple[str, ...]:
         """The names of the operations, in order."""
         return tuple(op.name for op in self.ops)
+
+    @property
+    def geometric(self) -> bool:
+        """Whether some operation moves pixels, so that masks, boxes and points would have to move along."""
+        return any(op.geometric for op in self.ops)
 
     def only(self, *names: str) -> TransformSet:
         """Return the set with these operations alone."""
@@ -101,31 +110,37 @@ class TransformSet:
         weights = None if self.weights is None else tuple(self.weights[i] for i in kept)
         return replace(self, ops=tuple(self.ops[i] for i in kept), weights=weights)
 
-    def draw(
-        self, n: int, *, generator: torch.Generator | None = None,
-        law: Callable[[Array], tuple[Array, Array]] | None = None,
-    ) -> Draw:  # fmt: skip
-        """Return one random transformation for each of n images, from the generator (or torch's own).
-
-        Args:
-            law: Makes operations and levels of two uniform numbers an image; by default by weight, and uniform levels.
-        """
+    def draw(self, n: int, *, generator: torch.Generator | None = None) -> Draw:
+        """Return `depth` random transformations for each of n images, from the generator (or torch's own)."""
         if n < 0:
             raise ValueError(f"n must not be negative, got {n}")
         device = None if generator is None else generator.device
         # every set takes the same numbers from the generator, so changing a set does not shift what follows
-        uniforms = torch.rand(UNIFORMS, n, dtype=torch.float64, generator=generator, device=device).cpu().numpy()
+        shape = (self.depth, UNIFORMS, n)
+        numbers = torch.rand(shape, dtype=torch.float64, generator=generator, device=device).cpu().numpy()
         # numpy, because for a few numbers per image the calls are the cost, and torch's cost five times as much
-        op, level = (law or self._uniform)(uniforms[:2])
-        magnitude = self._signed(op, self._magnitudes[op, level], uniforms[2] < 0.5)
+        op = self._shares.searchsorted(numbers[:, 0], side="right")
+        level = (numbers[:, 1] * (self.n_levels - self.min_level)).astype(np.int64) + self.min_level
+        magnitude = self._signed(op, self._magnitudes[op, level], numbers[:, 2] < 0.5)[..., None]
         if self._any_continuous:
-            magnitude, level = self._continuous(op, level, magnitude, uniforms[2:4])
-        then = self._rest.draw(n, generator=generator, law=law) if self.depth > 1 else None
-        return Draw(*map(torch.from_numpy, (op, level, magnitude, uniforms[4:].T.copy())), then=then)
+            magnitude, level = self._continuous(op, level, magnitude, self._uniforms(numbers))
+        columns = (op.T, level.T, magnitude.swapaxes(0, 1), numbers[:, 4:].transpose(2, 0, 1))
+        return Draw(*(torch.from_numpy(np.ascontiguousarray(column)) for column in columns))
 
-    def _uniform(self, uniforms: Array) -> tuple[Array, Array]:
-        op = self._shares.searchsorted(uniforms[0], side="right")
-        return op, (uniforms[1] * (self.n_levels - self.min_level)).astype(np.int64) + self.min_level
+    def _uniforms(self, numbers: Array) -> Array:
+        """Return one number per magnitude, shape (depth, batch, magnitudes); beyond two they follow from the others."""
+        further = (self.depth, numbers.shape[2], max(self._n_magnitudes - 2, 0))
+        more = np.random.default_rng([*numbers[:, :, :1].tobytes()]).random(further)
+        return np.concatenate([numbers[:, 2:4].swapaxes(1, 2), more], axis=2)[..., : self._n_magnitudes]
+
+    def _continuous(self, op: Array, level: Array, magnitude: Array, uniforms: Array) -> tuple[Array, Array]:
+        start, stop, continuous, whole = (column[op][..., None] for column in self._ranges)
+        ranged = start + uniforms * (stop - start)
+        ranged = np.where(whole, np.trunc(ranged), ranged)
+        return np.where(continuous, ranged, magnitude), np.where(continuous[..., 0], -1, level)
+
+    def _signed(self, op: Array, magnitude: Array, minus: Array) -> Array:
+        return np.where(self._is_signed[op] & minus, -magnitude, magnitude) + 0.0  # no -0
 
     def every(self) -> Draw:
         """Return each distinct transformation of a finite set once: every operation, level and sign that differ."""
@@ -140,110 +155,84 @@ class TransformSet:
         first.sort()
         return Draw(*(torch.from_numpy(column[first]) for column in (op, level, magnitude)))
 
-    def _signed(self, op: Array, magnitude: Array, minus: Array) -> Array:
-        return np.where(self._is_signed[op] & minus, -magnitude, magnitude) + 0.0  # no -0
-
-    def _continuous(self, op: Array, level: Array, magnitude: Array, uniforms: Array) -> tuple[Array, Array]:
-        start = np.array([-o.stop if o.signed else o.start for o in self.ops])[op]
-        stop = np.array([o.stop for o in self.ops])[op]
-        continuous = np.array([o.continuous for o in self.ops])[op]
-        whole = np.array([o.whole for o in self.ops])[op]
-        ranged = start + uniforms * (stop - start)
-        ranged = np.where(continuous, np.where(whole, np.trunc(ranged), ranged), magnitude)
-        return ranged.T.copy() if self.ops[0].n_magnitudes == 2 else ranged[0], np.where(continuous, -1, level)
-
     def apply(self, images: Tensor, draw: Draw) -> Tensor:
-        """Return new images, each under its own transformation, on the device and in the dtype they came in."""
-        check_images(images)
-        self._check_draw(draw, len(images))
-        changed = self._first(images, draw)
-        return changed if draw.then is None else self.apply(changed, draw.then)
+        """Return new images, each under its own transformations, on the device and in the dtype they came in.
 
-    def _first(self, images: Tensor, draw: Draw) -> Tensor:
-        magnitudes = self._in_pixels(draw, images)
-        if self._codes is not None and images.dtype == torch.uint8:
-            return self._transform_bytes(images, draw, magnitudes)
+        Images are uint8, or floats in [0, 1], of shape (batch, channels, height, width). A set of your own operations
+        takes whatever they take: tensors of any shape with a batch dimension, of any dtype.
+        """
+        if not torch.compiler.is_compiling():
+            self._check_images(images)
+            self._check_draw(draw, len(images))
         if self._codes is not None:
-            return on_bytes(images, lambda batch: self._transform_bytes(batch, draw, magnitudes))
-        if len(self.ops) == 1:
-            return self._call(0, images, magnitudes, draw.place)
-        return self._one_op_at_a_time(images, draw, magnitudes)
+            return on_bytes(images, lambda batch: self._transform_bytes(batch, draw))
+        ops = on_host(draw.op)
+        for layer in range(draw.depth):
+            images = self._transform(images, ops[:, layer], draw.magnitude[:, layer], draw.place[:, layer])
+        return images
+
+    def _check_images(self, images: Tensor) -> None:
+        if self._codes is not None or self.reference_size is not None:
+            check_images(images)
+        elif not isinstance(images, Tensor):
+            raise TypeError(f"images must be a torch.Tensor, got {type(images).__name__}")
+        elif images.ndim == 0:
+            raise ValueError("images must have a batch dimension, got a single number: unsqueeze(0) adds one")
 
     def _check_draw(self, draw: Draw, n_images: int) -> None:
         if not isinstance(draw, Draw):
             raise TypeError(f"draw must be an invaug.Draw, got {type(draw).__name__}")
         if len(draw) != n_images:
             raise ValueError(f"draw must have one row per image, got {len(draw)} rows for {n_images} images")
-        if len(draw) == 0:
-            return
-        ops = draw.op.cpu().numpy()  # numpy, because for so few numbers the calls of torch are the cost
-        low, high = int(ops.min()), int(ops.max())
-        if not 0 <= low <= high < len(self.ops):
-            wrong = low if low < 0 else high
+        if draw.magnitude.shape[2] != self._n_magnitudes:
+            given, name = draw.magnitude.shape[2], self.ops[0].name
+            raise ValueError(f"magnitude must have {self._n_magnitudes} per operation for {name}, got {given}")
+        ops = on_host(draw.op)
+        if ops.size and not 0 <= ops.min() <= ops.max() < len(self.ops):
+            wrong = ops.min() if ops.min() < 0 else ops.max()
             raise ValueError(f"draw.op must lie in 0 to {len(self.ops) - 1}, got {wrong}: was it drawn from this set?")
-        if draw.magnitude.ndim != self.ops[0].n_magnitudes:
-            shape, count = tuple(draw.magnitude.shape), self.ops[0].n_magnitudes
-            raise ValueError(f"magnitude must have {count} per image for {self.ops[0].name}, got shape {shape}")
-        total = draw.magnitude.detach().cpu().numpy().sum()
-        if not math.isfinite(total + draw.place.cpu().numpy().sum()):
-            name = "place" if math.isfinite(total) else "magnitude"
-            raise ValueError(f"{name} must be finite, got NaN or inf")
+        for name, numbers in (("magnitude", draw.magnitude), ("place", draw.place)):
+            if not math.isfinite(on_host(numbers).sum()):
+                raise ValueError(f"{name} must be finite, got NaN or inf")
 
-    def _in_pixels(self, draw: Draw, images: Tensor) -> Tensor:
-        """Return the magnitudes with those that count pixels scaled to the image, cut to whole pixels."""
-        if self.reference_size is None:
-            return draw.magnitude
-        height, width = images.shape[2:]
-        extents = {"width": width, "height": height, "side": min(height, width), None: self.reference_size}
-        scales = torch.tensor([extents[op.pixels_of] / self.reference_size for op in self.ops], dtype=torch.float64)
-        whole = torch.tensor([op.pixels_of is not None and op.whole for op in self.ops])[draw.op.cpu()]
-        scaled = draw.magnitude.cpu().double() * scales[draw.op.cpu()].view(-1, *[1] * (draw.magnitude.ndim - 1))
-        return torch.where(whole, scaled.trunc(), scaled) if scaled.ndim == 1 else scaled
+    def _transform_bytes(self, images: Tensor, draw: Draw) -> Tensor:
+        ops, magnitudes, places = (on_host(each) for each in (draw.op, draw.magnitude, draw.place))
+        for layer in range(draw.depth):
+            op, numbers = ops[:, layer], magnitudes[:, layer, 0]
+            if self.reference_size is not None:
+                scale, whole = self._pixel_scales(images)
+                numbers = np.where(whole[op], np.trunc(numbers * scale[op]), numbers * scale[op])
+            images = transform_bytes(images, Actions(self._codes[op], numbers, places[:, layer], self._present))
+        return images
 
-    def _transform_bytes(self, images: Tensor, draw: Draw, magnitudes: Tensor) -> Tensor:
-        if fused.usable(images):
-            return fused.apply(images, self._coded(draw), magnitudes.detach().cpu().double(), draw.place.cpu().double())
-        return self._by_kernel(images, draw, magnitudes)
-
-    def _coded(self, draw: Draw) -> Tensor:
-        """Return the fused kernel's code of each image's operation."""
-        return torch.from_numpy(self._codes.numpy()[draw.op.cpu().numpy()])  # type: ignore[union-attr]
-
-    def _by_kernel(self, images: Tensor, draw: Draw, magnitudes: Tensor) -> Tensor:
-        """Sort the batch by kernel and call each kernel once, whatever the mix of operations."""
-        op = draw.op.cpu()
-        rows_of = [(op == i).nonzero().squeeze(1) for i in range(len(self.ops))]
-        changed = torch.empty_like(images, memory_format=torch.contiguous_format)
-        for kernel, members in self._kernels.items():
-            present = [i for i in members if len(rows_of[i])]
-            if not present:
-                continue
-            rows = torch.cat([rows_of[i] for i in present])
-            batch = images[rows.to(images.device)]
-            parts = batch.split([len(rows_of[i]) for i in present])
-            parameters = [
-                self.ops[i].function.parameters(part, magnitudes[rows_of[i]], draw.place[rows_of[i]])  # type: ignore[attr-defined]
-                for i, part in zip(present, parts, strict=True)
-            ]
-            changed[rows.to(images.device)] = kernel(
-                batch, *(torch.cat(column) for column in zip(*parameters, strict=True))
-            )
-        return changed
-
-    def _one_op_at_a_time(self, images: Tensor, draw: Draw, magnitudes: Tensor) -> Tensor:
-        """Call each operation once on the images that drew it; gradients flow."""
-        order = draw.op.cpu().argsort(stable=True)
-        counts = torch.bincount(draw.op.cpu(), minlength=len(self.ops)).tolist()
+    def _transform(self, images: Tensor, op: Array, magnitudes: Tensor, places: Tensor) -> Tensor:
+        """Call each operation once on the inputs that drew it; gradients flow."""
+        if self.reference_size is not None:
+            scale, whole = (torch.from_numpy(each[op]).unsqueeze(1) for each in self._pixel_scales(images))
+            magnitudes = magnitudes.cpu() * scale
+            magnitudes = torch.where(whole, magnitudes.trunc(), magnitudes)
+        if len(self.ops) == 1:
+            return self._call(0, images, magnitudes, places)
+        order = torch.from_numpy(op.argsort(kind="stable"))
+        counts = np.bincount(op, minlength=len(self.ops)).tolist()
         parts = [
-            self._call(i, images[rows.to(images.device)], magnitudes[rows], draw.place[rows])
+            self._call(i, images.index_select(0, rows.to(images.device)), magnitudes[rows], places[rows])
             for i, rows in enumerate(order.split(counts))
             if len(rows)
         ]
-        return torch.cat(parts)[order.argsort().to(images.device)] if parts else images.clone()
+        return torch.cat(parts).index_select(0, order.argsort().to(images.device)) if parts else images.clone()
+
+    def _pixel_scales(self, images: Tensor) -> tuple[Array, Array]:
+        """Return by what each operation's magnitude grows with the image, and whether it is cut to whole pixels."""
+        height, width = images.shape[2:]
+        extents = {"width": width, "height": height, "side": min(height, width), None: self.reference_size}
+        scales = [extents[op.pixels_of] / self.reference_size for op in self.ops]
+        return np.array(scales), np.array([op.pixels_of is not None and op.whole for op in self.ops])
 
     def _call(self, index: int, images: Tensor, magnitudes: Tensor, places: Tensor) -> Tensor:
         op = self.ops[index]
-        changed = op(images, magnitudes.to(images.device), places)
+        given = magnitudes.squeeze(1) if op.n_magnitudes == 1 else magnitudes
+        changed = op(images, floats_for(images, given), places)
         if not isinstance(changed, Tensor):
             raise TypeError(f"{op.name} must return a torch.Tensor, got {type(changed).__name__}")
         if changed.shape != images.shape:
@@ -253,19 +242,16 @@ class TransformSet:
         return changed
 
     def describe(self, draw: Draw) -> list[str]:
-        """Return each transformation in words: `Rotate -90`, `Equalize`, `Color 1.2, Equalize`."""
+        """Return each image's transformations in words: `Rotate -90`, `Equalize`, `Color 1.2, Equalize`."""
         self._check_draw(draw, len(draw))
-        ops = (self.ops[i] for i in draw.op.tolist())
-        words = [
-            " ".join([op.name, *_in_words(op, magnitude)])
-            for op, magnitude in zip(ops, draw.magnitude.tolist(), strict=True)
+        rows = zip(draw.op.tolist(), draw.magnitude.tolist(), strict=True)
+        return [
+            ", ".join(_in_words(self.ops[i], magnitudes) for i, magnitudes in zip(*row, strict=True)) for row in rows
         ]
-        return words if draw.then is None else [", ".join(w) for w in zip(words, self.describe(draw.then), strict=True)]
 
-    @cached_property
-    def _rest(self) -> TransformSet:
-        """What follows the first operation."""
-        return replace(self, depth=self.depth - 1)
+    @property
+    def _n_magnitudes(self) -> int:
+        return self.ops[0].n_magnitudes
 
     @cached_property
     def _shares(self) -> Array:
@@ -283,28 +269,18 @@ class TransformSet:
         return np.array([op.signed for op in self.ops])
 
     @cached_property
+    def _ranges(self) -> tuple[Array, ...]:
+        """Where the magnitudes of each operation start and stop, and whether they are continuous and whole."""
+        rows = [(-op.stop if op.signed else op.start, op.stop, op.continuous, op.whole) for op in self.ops]
+        start, stop, continuous, whole = zip(*rows, strict=True)
+        return np.array(start), np.array(stop), np.array(continuous), np.array(whole)
+
+    @cached_property
     def _any_continuous(self) -> bool:
         return any(op.continuous for op in self.ops)
 
-    @cached_property
-    def _codes(self) -> Tensor | None:
-        """The fused kernel's code of each operation; None if some operation is not a byte operation."""
-        rules = [op.function for op in self.ops if isinstance(op.function, Rule)]
-        return torch.tensor([rule.code for rule in rules]) if len(rules) == len(self.ops) else None
 
-    @cached_property
-    def _kernels(self) -> dict[Callable[..., Any], list[int]]:
-        members: dict[Callable[..., Any], list[int]] = {}
-        for i, op in enumerate(self.ops):
-            if isinstance(op.function, Rule):
-                members.setdefault(op.function.kernel, []).append(i)
-        return members
-
-
-def _in_words(op: Op, magnitude: float | list[float]) -> list[str]:
-    if isinstance(magnitude, list):
-        return [f"{m:+.4g}" for m in magnitude]
-    if not op.has_magnitude:
-        return []
-    form = ".0f" if op.whole else ".4g"
-    return [format(magnitude, "+" + form if op.signed else form)]
+def _in_words(op: Op, magnitudes: list[float]) -> str:
+    form = ".0f" if op.whole and op.n_magnitudes == 1 else ".4g"
+    sign = "+" if op.signed or op.n_magnitudes > 1 else ""
+    return " ".join([op.name, *(format(m, sign + form) for m in magnitudes if op.has_magnitude)])

@@ -1,0 +1,101 @@
+"""The byte operations as numbers: their codes, and the parameters each magnitude stands for.
+
+An operation either moves pixels (a map in fixed point), replaces values (a table), or blends with another image (a
+factor). Parameters are computed for a whole batch at once, in numpy on the host: a few numbers per image, in doubles,
+whatever the device of the images.
+"""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+import numpy as np
+
+Array = np.ndarray[Any, Any]
+
+IDENTITY = 0
+ROTATE, SHEAR_X, SHEAR_Y, TRANSLATE_X, TRANSLATE_Y, FLIP_X, FLIP_Y, CROP = MOVES = range(1, 9)
+SOLARIZE, POSTERIZE, INVERT, BRIGHTNESS, AUTO_CONTRAST, EQUALIZE = TABLES = range(9, 15)
+KNOWN = range(SOLARIZE, AUTO_CONTRAST)  # tables that do not depend on the image
+COLOR, CONTRAST, SHARPNESS, CUTOUT = BLENDS = range(15, 19)
+
+FAR = 1e6  # pixels, rows per column or a factor: beyond it nothing changes, and fixed point ends
+
+
+class Actions(NamedTuple):
+    """What is to be done to each image: a code, a magnitude and a place per image."""
+
+    codes: Array
+    magnitudes: Array
+    places: Array
+    present: tuple[int, ...]
+    """The codes that may occur."""
+
+    def rows(self, which: Any) -> Actions:
+        """Return some rows."""
+        return Actions(self.codes[which], self.magnitudes[which], self.places[which], self.present)
+
+
+def maps(actions: Actions, height: int, width: int) -> Array:
+    """Return where each output pixel (x, y) is read, at (a x + b y + c, d x + e y + f): shape (batch, 6)."""
+    codes, near = actions.codes, np.clip(actions.magnitudes, -FAR, FAR)
+    angle = -np.radians(near % 360.0 * (codes == ROTATE))
+    # Pillow rounds to 15 digits, so that quarter turns are exact
+    cos, sin = np.round(np.cos(angle), 15), np.round(np.sin(angle), 15)
+    x, y = width / 2, height / 2
+    # Pillow moves pure shifts in doubles, not in fixed point, so halves are decided here
+    pixels = np.floor(near + 0.5)
+    # pad by the magnitude, cut the old size out again: one of (2 m + 1)² whole shifts
+    padding = np.trunc(near)[:, None] * (codes == CROP)[:, None]
+    window = np.floor(actions.places * (2 * padding + 1)) - padding
+    flip_x, flip_y = codes == FLIP_X, codes == FLIP_Y
+    return np.stack(
+        [
+            cos - 2 * flip_x,
+            sin + near * (codes == SHEAR_X),
+            x - cos * x - sin * y + pixels * (codes == TRANSLATE_X) + window[:, 0] + width * flip_x,
+            -sin + near * (codes == SHEAR_Y),
+            cos - 2 * flip_y,
+            y + sin * x - cos * y + pixels * (codes == TRANSLATE_Y) + window[:, 1] + height * flip_y,
+        ],
+        axis=1,
+    )
+
+
+def fixed_point(maps: Array) -> Array:
+    """Return the six numbers as 16.16 integers, the offsets taken at the centre of the first pixel."""
+    a, b, c, d, e, f = maps.T
+    at_centre = np.stack([a, b, c + a * 0.5 + b * 0.5, d, e, f + d * 0.5 + e * 0.5], axis=1)
+    return np.floor(at_centre * 65536.0 + 0.5).astype(np.int64)
+
+
+def tables(actions: Actions) -> Array:
+    """Return what becomes of each of the 256 values, uint8 of shape (batch, 256)."""
+    codes, magnitudes = actions.codes[:, None], actions.magnitudes[:, None]
+    values = np.arange(256)
+    threshold = np.where(codes == SOLARIZE, magnitudes, np.where(codes == INVERT, 0, 256))
+    dropped = np.where(codes == POSTERIZE, 8 - np.clip(np.trunc(magnitudes), 0, 8), 0).astype(np.int64)
+    kept = np.where(values < threshold, values, 255 - values) >> dropped << dropped
+    factor = np.where(codes == BRIGHTNESS, np.clip(magnitudes, -FAR, FAR), 1).astype(np.float32)
+    return np.clip(kept.astype(np.float32) * factor, 0, 255).astype(np.uint8)
+
+
+def factors(actions: Actions) -> Array:
+    """Return how far each image goes from its degenerate image (0) to itself (1) and beyond; float32."""
+    return np.where(actions.codes == CUTOUT, 0, np.clip(actions.magnitudes, -FAR, FAR)).astype(np.float32)
+
+
+def outside(actions: Actions, height: int, width: int) -> tuple[Array, Array]:
+    """Return which rows and which columns a cutout leaves alone, shapes (batch, 1, height, 1) and (batch, 1, 1, width)."""
+    half = np.floor(np.clip(actions.magnitudes, -FAR, FAR) / 2)[:, None]
+    x, y = (np.floor(actions.places * np.array([width, height]))).T[:, :, None]
+    rows, columns = np.arange(height), np.arange(width)
+    in_rows = (rows >= y - half) & (rows < y + half)
+    in_columns = (columns >= x - half) & (columns < x + half)
+    return ~in_rows[:, None, :, None], ~in_columns[:, None, None]
+
+
+def interior(height: int, width: int) -> Array:
+    """Return which pixels are not on the border, shape (height, width)."""
+    rows, columns = np.arange(height)[:, None], np.arange(width)
+    return (rows > 0) & (rows < height - 1) & (columns > 0) & (columns < width - 1)
