@@ -95,8 +95,9 @@ def test_what_gamma_is_follows_the_rule_and_the_method(tmp_path: Path, rule: dic
 
 
 def test_gamma_at_its_cap_and_at_zero_is_said(tmp_path: Path) -> None:
-    capped = words.verdict(read_run(ruled(tmp_path / "a", [3.0] * 10)))
-    assert f"at its cap: a gap of at least {3 / Resilient().alpha:.1%} of the loss of a guess" in capped
+    rule = Resilient()
+    capped = words.verdict(read_run(ruled(tmp_path / "a", [rule.cap] * 10)))
+    assert f"at its cap: a gap of at least {rule.cap / rule.alpha:.1%} of the loss of a guess" in capped
     free = words.verdict(read_run(ruled(tmp_path / "b", [0.0] * 10)))
     assert free.startswith("γ stayed at zero")
     assert "as good on transformed images as on clean ones" in free

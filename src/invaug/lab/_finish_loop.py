@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from invaug._loops import Array, compiled
+from invaug.rules import Array, compiled
 
 
 @compiled

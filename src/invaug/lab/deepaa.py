@@ -101,7 +101,7 @@ def _apply(transforms: TransformSet, images: Tensor, draw: Draw) -> Tensor:
 
 
 def _fill(transforms: TransformSet, changed: Tensor, draw: Draw) -> Tensor:
-    op = draw.op.cpu()
+    op = draw.op.flatten().cpu()
     rows = torch.isin(op, torch.tensor([transforms.names.index(name) for name in FILLED if name in transforms.names]))
     if not rows.any():
         return changed
