@@ -192,6 +192,11 @@ def test_no_images_give_no_images(policy: Policy) -> None:
     assert policy.apply(empty, policy.draw(0)).shape == (0, 3, 8, 8)
 
 
+def test_policy_stays_on_the_device_of_the_images(policy: Policy) -> None:
+    found = policy.apply(torch.empty(64, 3, 32, 32, dtype=torch.uint8, device="meta"), policy.draw(64))
+    assert (found.device.type, found.shape, found.dtype) == ("meta", (64, 3, 32, 32), torch.uint8)
+
+
 def test_wrong_use_is_answered(policy: Policy) -> None:
     with pytest.raises(ValueError, match=r"^n must not be negative, got -1$"):
         policy.draw(-1)

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from invaug.rules import Array, compiled
+from invaug._loops import compiled
+from invaug.rules import Array
 
 
 @compiled
