@@ -2,13 +2,14 @@ from __future__ import annotations
 
 import math
 import re
+import sys
 from typing import Any
 
 import pytest
 
 from invaug import Resilient
+from invaug.lab import cli, datasets, methods, models
 from invaug.lab import config as configs
-from invaug.lab import datasets, methods, models
 from invaug.lab.config import Config
 from invaug.lab.errors import UserError
 
@@ -189,3 +190,30 @@ def test_uniform_draws_have_no_chain(given: dict[str, Any]) -> None:
     config = configs.build({**given, "method": "uniform"})
     assert config.n_steps == 0
     assert configs.build(config.model_dump()) == config  # as a run writes it, and reads it again
+
+
+@pytest.mark.parametrize(
+    ("words", "flag"),
+    [
+        (["--mixture"], "--mixture"),
+        (["--no-mixture"], "--no-mixture"),
+        (["--price", "3"], "--price"),
+        (["--remember", "4"], "--remember"),
+        (["--learn", "1"], "--learn"),
+        (["--normalized"], "--normalized"),
+        (["--watched", "0.5"], "--watched"),
+        (["--scoring-precision", "bf16"], "--scoring-precision"),
+        (["--no-joint"], "--no-joint"),
+    ],
+)
+@pytest.mark.parametrize("command", ["train", "tune"])
+def test_a_removed_flag_is_answered_in_one_line_with_code_2(
+    command: str, words: list[str], flag: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(sys, "argv", ["invaug", command, *words])
+    with pytest.raises(SystemExit) as ended:
+        cli.main()
+    said = capsys.readouterr().err
+    assert ended.value.code == 2
+    assert said.startswith(f"invaug: {flag} was removed: use ")
+    assert said.count("\n") == 1
