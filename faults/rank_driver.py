@@ -9,6 +9,7 @@ from __future__ import annotations
 import os
 import sys
 import time
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -61,7 +62,7 @@ def poison(bad_rank: int, bad_step: int) -> None:
     def poisoned(self: Any, *arguments: Any, **options: Any) -> Step:
         found = forward(self, *arguments, **options)
         if rank() == bad_rank and int(self.n_batches) == bad_step:
-            return found._replace(lagrangian=found.lagrangian * float("nan"))
+            return replace(found, lagrangian=found.lagrangian * float("nan"))
         return found
 
     problem.InvarianceConstrained.forward = poisoned  # type: ignore[method-assign]

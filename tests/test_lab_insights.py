@@ -97,7 +97,7 @@ def test_sixes_and_nines_leave_rotation_unlearned_unless_it_is_small(tmp_path):
     images, labels = digits_and_labels(5000)
     rows = (labels == 6) | (labels == 9)
     data = save(tmp_path / "69.npz", images[rows], labels[rows] // 9)
-    found = ask(data, tmp_path / "out", only=("rotation",), rounds=2, epochs=8)
+    found = ask(data, tmp_path / "out", only=("rotation",), rounds=3, epochs=8)
     (rotation,) = found.findings
     assert rotation.verdict == "not learned"
     assert 0 < rotation.factor < 1, list(lines(found))
