@@ -215,7 +215,7 @@ def test_record_says_what_was_kept(data: Path, tmp_path: Path) -> None:
 
 
 def test_of_two_operations_in_sequence_both_are_counted(data: Path, tmp_path: Path) -> None:
-    train(data, tmp_path / "run", epochs=1, gamma_init=3.0, dual_lr=0.0)
+    train(data, tmp_path / "run", epochs=1, gamma_init=3.0, dual_lr=0.0, epsilon=0.8)
     (row,) = read(tmp_path / "run")
     assert sum(map(sum, row["kept"][0].values())) == 2 * 256 * 3 / 4  # three of four images are transformed ones
 
