@@ -9,7 +9,7 @@ from itertools import product
 import torch
 from torch import Tensor, nn
 
-from invaug import Chain, Op, TransformSet
+from invaug import Chain, InvarianceConstrained, Op, TransformSet
 
 
 def seeded(seed: int) -> torch.Generator:
@@ -57,6 +57,11 @@ def batch_norm_network(seed: int = 0, dropout: float = 0.0) -> nn.Sequential:
     torch.manual_seed(seed)
     body = [nn.Conv2d(1, 4, 3), nn.BatchNorm2d(4), nn.ReLU(), nn.Dropout(dropout), nn.Flatten()]
     return nn.Sequential(*body, nn.Linear(64, 8), nn.BatchNorm1d(8), nn.Linear(8, 3))
+
+
+def two_view_problem(*constraints, **settings) -> InvarianceConstrained:
+    """Return a problem that trains on clean and kept views, as printed, unless the settings say otherwise."""
+    return InvarianceConstrained(*constraints, **{"views": "both", **settings})
 
 
 class Recorder(nn.Module):

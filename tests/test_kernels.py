@@ -92,8 +92,8 @@ def test_affine_of_the_identity_is_a_new_batch(make_bytes) -> None:
 
 
 def test_fixed_point_rounds_halves_up_and_starts_at_the_first_centre() -> None:
-    matrices = np.array([[1.0, 0, 0, 0, 1, 0], [2**-17, 0, 0, -(2**-17), 0, 0]])
-    assert rules.fixed_point(matrices).tolist() == [[65536, 0, 32768, 0, 65536, 32768], [1, 0, 0, 0, 0, 0]]
+    matrices = [[1.0, 0, 0, 0, 1, 0], [2**-17, 0, 0, -(2**-17), 0, 0]]
+    assert rules.fixed_point(np.array(matrices)).tolist() == [[65536, 0, 32768, 0, 65536, 32768], [1, 0, 0, 0, 0, 0]]
 
 
 @settings(max_examples=100, deadline=None, derandomize=True)

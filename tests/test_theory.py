@@ -9,8 +9,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy.optimize import LinearConstraint, linprog, minimize
 
-from invaug import Constraint, InvarianceConstrained, chain_probabilities, worst
-from problems import fixed, inverted, make_images, make_targets, seeded, smooth_network, to_double
+from invaug import Constraint, chain_probabilities, worst
+from problems import fixed, inverted, make_images, make_targets, seeded, smooth_network, to_double, two_view_problem
 
 LOSSES = ([0.3, 2.0, 0.1, 1.1], [1.0, 1.0, 1.0], [0.0, 4.0, 0.5, 0.0, 2.5], [0.7])
 
@@ -76,9 +76,7 @@ def test_the_lagrangian_is_the_risk_of_a_mixture_of_clean_and_transformed_images
     """loss + γ (slack) = (1 + γ) E over a mixture, clean with weight 1/(1+γ), minus γ ε; values and gradients."""
     images, targets = make_images(6), make_targets(6)
     model, epsilon = smooth_network(), 0.7
-    problem = InvarianceConstrained(
-        Constraint(fixed(inverted), epsilon), n_steps=0, gamma_init=gamma, finish=to_double
-    )  # fmt: skip
+    problem = two_view_problem(Constraint(fixed(inverted), epsilon), n_steps=0, gamma_init=gamma, finish=to_double)
     step = problem(model, images, targets)
     found = torch.autograd.grad(step.lagrangian, list(model.parameters()))
     both = torch.cat([to_double(images), to_double(inverted(images))])

@@ -8,29 +8,8 @@ from typing import Any
 import numpy as np
 from numba import njit
 
-from invaug.rules import (
-    AUTO_CONTRAST,
-    BRIGHTNESS,
-    COLOR,
-    CONTRAST,
-    CROP,
-    CUTOUT,
-    EQUALIZE,
-    FAR,
-    FLIP_X,
-    FLIP_Y,
-    IDENTITY,
-    INVERT,
-    POSTERIZE,
-    ROTATE,
-    SHARPNESS,
-    SHEAR_X,
-    SHEAR_Y,
-    SOLARIZE,
-    TRANSLATE_X,
-    TRANSLATE_Y,
-    Array,
-)
+from invaug import rules
+from invaug.rules import FAR, Array
 
 
 def compiled(function: Any) -> Any:
@@ -271,55 +250,57 @@ def crop(source: Array, target: Array, magnitude: float, place: Array) -> None:
 
 
 @compiled
+def fill_table(code: int, magnitude: float, table: Array) -> None:
+    """Fill the table of an operation that does not look at the image."""
+    if code == rules.BRIGHTNESS:
+        blend_table(0, np.float32(magnitude), table)
+    elif code == rules.POSTERIZE:
+        dropped = 8 - min(max(int(magnitude), 0), 8)
+        for v in range(256):
+            table[v] = (v >> dropped) << dropped
+    else:
+        threshold = magnitude if code == rules.SOLARIZE else 0.0
+        for v in range(256):
+            table[v] = v if v < threshold else 255 - v
+
+
+@compiled
 def transform(source: Array, target: Array, code: int, magnitude: float, place: Array) -> None:
     """Fill target with one image under one operation."""
     height, width = source.shape[1:]
     factor, table = np.float32(magnitude), np.empty(256, np.uint8)
-    if code == IDENTITY:
+    if code == rules.IDENTITY:
         copy(source, target)
-    elif code == AUTO_CONTRAST:
-        auto_contrast(source, target, table)
-    elif code == EQUALIZE:
-        equalize(source, target, table)
-    elif code == ROTATE:
+    elif code == rules.ROTATE:
         rotate(source, target, magnitude)
-    elif code == SOLARIZE:
-        for v in range(256):
-            table[v] = v if v < magnitude else 255 - v
-        look_up(source, target, table)
-    elif code == COLOR:
-        color(source, target, factor)
-    elif code == POSTERIZE:
-        dropped = 8 - min(max(int(magnitude), 0), 8)
-        for v in range(256):
-            table[v] = (v >> dropped) << dropped
-        look_up(source, target, table)
-    elif code == CONTRAST:
-        contrast(source, target, factor, table)
-    elif code == BRIGHTNESS:
-        blend_table(0, factor, table)
-        look_up(source, target, table)
-    elif code == SHARPNESS:
-        sharpness(source, target, factor)
-    elif code == SHEAR_X:
+    elif code == rules.SHEAR_X:
         affine(source, target, 1.0, within(magnitude), 0.0, 0.0, 1.0, 0.0)
-    elif code == SHEAR_Y:
+    elif code == rules.SHEAR_Y:
         affine(source, target, 1.0, 0.0, 0.0, within(magnitude), 1.0, 0.0)
-    elif code == TRANSLATE_X:
+    elif code == rules.TRANSLATE_X:
         affine(source, target, 1.0, 0.0, math.floor(within(magnitude) + 0.5), 0.0, 1.0, 0.0)
-    elif code == TRANSLATE_Y:
+    elif code == rules.TRANSLATE_Y:
         affine(source, target, 1.0, 0.0, 0.0, 0.0, 1.0, math.floor(within(magnitude) + 0.5))
-    elif code == INVERT:
-        for v in range(256):
-            table[v] = 255 - v
-        look_up(source, target, table)
-    elif code == FLIP_X:
+    elif code == rules.FLIP_X:
         affine(source, target, -1.0, 0.0, width, 0.0, 1.0, 0.0)
-    elif code == FLIP_Y:
+    elif code == rules.FLIP_Y:
         affine(source, target, 1.0, 0.0, 0.0, 0.0, -1.0, height)
-    elif code == CROP:
+    elif code == rules.CROP:
         crop(source, target, magnitude, place)
-    elif code == CUTOUT:
+    elif code <= rules.BRIGHTNESS:
+        fill_table(code, magnitude, table)
+        look_up(source, target, table)
+    elif code == rules.AUTO_CONTRAST:
+        auto_contrast(source, target, table)
+    elif code == rules.EQUALIZE:
+        equalize(source, target, table)
+    elif code == rules.COLOR:
+        color(source, target, factor)
+    elif code == rules.CONTRAST:
+        contrast(source, target, factor, table)
+    elif code == rules.SHARPNESS:
+        sharpness(source, target, factor)
+    elif code == rules.CUTOUT:
         cut_out(source, target, magnitude, place)
 
 

@@ -17,7 +17,7 @@ from torch.nn import functional as F
 
 from invaug import rules
 from invaug.images import doubles, grey_levels, round_half_up
-from invaug.rules import Array, Actions
+from invaug.rules import Actions, Array
 
 Part = Callable[[Tensor, Actions], Tensor]
 Parts = tuple[tuple[range, Part], ...]
@@ -76,10 +76,7 @@ def move(images: Tensor, actions: Actions) -> Tensor:
 
 
 def affine(images: Tensor, maps: Array) -> Tensor:
-    """Return images read at (a x + b y + c, d x + e y + f), black outside; `maps` holds the six numbers per image.
-
-    Pillow's nearest-neighbour map: pixel centres, 16.16 fixed point, floor.
-    """
+    """Return images read at (a x + b y + c, d x + e y + f), black outside; `maps` holds the six per image."""
     n_images, n_channels, height, width = images.shape
     by_x, by_y, start = on_device(rules.fixed_point(maps).reshape(n_images, 2, 3, 1, 1), images).unbind(2)
     x = torch.arange(width, device=images.device)
@@ -88,7 +85,8 @@ def affine(images: Tensor, maps: Array) -> Tensor:
     near_x, near_y = read_x.clamp(0, width - 1), read_y.clamp(0, height - 1)
     inside = (near_x == read_x) & (near_y == read_y)
     pixels = torch.add(near_x, near_y, alpha=width).flatten(2)
-    return images.flatten(2).gather(2, pixels.expand(-1, n_channels, -1)).view(images.shape) * inside
+    found = images.flatten(2).gather(2, pixels.expand(-1, n_channels, -1))
+    return found.view(images.shape).mul_(inside)
 
 
 def look_up(images: Tensor, actions: Actions) -> Tensor:

@@ -31,9 +31,11 @@ class Resilient:
     for 2 classes and for 1,000."""
 
     def __post_init__(self) -> None:
-        for name, value in (("alpha", self.alpha), ("cap", self.cap), ("guess", self.guess or 1.0)):
+        for name, value in (("alpha", self.alpha), ("cap", self.cap)):
             if not value > 0:
                 raise ValueError(f"{name} must be above 0, got {value}")
+        if self.guess is not None and not 0 < self.guess < math.inf:
+            raise ValueError(f"guess must be above 0 and not infinite, got {self.guess}")
         if self.base != "clean" and (isinstance(self.base, str) or not self.base >= 0):
             raise ValueError(f'base must be "clean" or a number, at least 0, got {self.base!r}')
 
@@ -53,7 +55,7 @@ class Resilient:
         if self.alpha == math.inf:
             return base
         if unit is None:
-            raise ValueError("the model's outputs name no classes: give Resilient(guess=...), the loss of a guess")
+            raise ValueError("no outputs tell the number of classes: give Resilient(guess=...), the loss of a guess")
         return base + gamma * unit / self.alpha
 
 

@@ -54,7 +54,8 @@ class Op:
     """One transformation: a name, a batched function, and how a level becomes a magnitude.
 
     The magnitude runs evenly from `start` at level 0 to `stop` at the last level. Any pure function
-    `(inputs, magnitudes) -> inputs` will do, on tensors of any shape with a batch dimension; `invaug.testing.check_op` tells whether it keeps the contract.
+    `(images, magnitudes) -> images` will do, also of signals, volumes and tables: tensors of any shape with a batch
+    dimension. `invaug.testing.check_op` tells whether it keeps the contract.
     """
 
     name: str
@@ -75,9 +76,6 @@ class Op:
     """The magnitude counts pixels of this extent, and scales with it in a set that has a reference size."""
     geometric: bool = False
     """The operation moves pixels; known of the operations that come with this package."""
-
-    geometric: bool = False
-    """The operation moves what is in the image."""
 
     def __post_init__(self) -> None:
         if not self.name:

@@ -130,11 +130,16 @@ class InvarianceConstrained(nn.Module):
         """
         if losses is None and batch.kept:
             raise ValueError('without losses only views="one" can be evaluated: its constraints are measured by scores')
+        if losses is not None and losses.shape != batch.inputs.shape[:1]:
+            shape = tuple(losses.shape)
+            raise ValueError(
+                f'losses must have shape ({len(batch.inputs)},), one per input, got {shape}: use reduction="none"'
+            )
         slack, epsilons = torch.full_like(self.gamma, -math.inf), torch.full_like(self.gamma, math.inf)
         for k, (made, measured) in enumerate(zip(batch.proposals, measure(batch, losses), strict=True)):
             if made and measured:
                 kept, clean = measured
-                guess = made.guess if outputs is None else guess_loss(outputs)
+                guess = guess_loss(outputs) or made.guess
                 epsilons[k] = self.constraints[k].level.epsilon(batch.gammas[k], clean, guess)
                 slack[k] = kept - epsilons[k]
         nothing = torch.full((), math.nan, device=batch.inputs.device)
@@ -211,7 +216,7 @@ def _check(problem: InvarianceConstrained, gamma_init: float) -> None:
         raise ValueError(f"n_views must be at least 1, got {n_views}")
     if not callable(problem.views) and problem.views not in NAMED:
         raise ValueError(f'views must be "one", "both" or a function, got {problem.views!r}')
-    if n_views > 1 and problem.views == "one":
+    if n_views > 1 and problem.views in ("one", NAMED["one"]):
         raise ValueError(f'n_views must be 1 with views="one", got {n_views}: several views need views="both"')
     if not 0 <= problem.dual_lr < math.inf:
         raise ValueError(f"dual_lr must not be negative or infinite, got {problem.dual_lr} (0 keeps gamma fixed)")

@@ -42,28 +42,27 @@ def maps(actions: Actions, height: int, width: int) -> Array:
     angle = -np.radians(near % 360.0 * (codes == ROTATE))
     # Pillow rounds to 15 digits, so that quarter turns are exact
     cos, sin = np.round(np.cos(angle), 15), np.round(np.sin(angle), 15)
-    x, y = width / 2, height / 2
     # Pillow moves pure shifts in doubles, not in fixed point, so halves are decided here
     pixels = np.floor(near + 0.5)
     # pad by the magnitude, cut the old size out again: one of (2 m + 1)² whole shifts
-    padding = np.trunc(near)[:, None] * (codes == CROP)[:, None]
-    window = np.floor(actions.places * (2 * padding + 1)) - padding
-    flip_x, flip_y = codes == FLIP_X, codes == FLIP_Y
-    return np.stack(
-        [
-            cos - 2 * flip_x,
-            sin + near * (codes == SHEAR_X),
-            x - cos * x - sin * y + pixels * (codes == TRANSLATE_X) + window[:, 0] + width * flip_x,
-            -sin + near * (codes == SHEAR_Y),
-            cos - 2 * flip_y,
-            y + sin * x - cos * y + pixels * (codes == TRANSLATE_Y) + window[:, 1] + height * flip_y,
-        ],
-        axis=1,
+    padding = np.trunc(near) * (codes == CROP)
+    x, y = np.floor(actions.places.T * (2 * padding + 1)) - padding
+    x = x + pixels * (codes == TRANSLATE_X) + width * (codes == FLIP_X)
+    y = y + pixels * (codes == TRANSLATE_Y) + height * (codes == FLIP_Y)
+    middle_x, middle_y = width / 2, height / 2
+    six = (
+        cos - 2 * (codes == FLIP_X),
+        sin + near * (codes == SHEAR_X),
+        middle_x - cos * middle_x - sin * middle_y + x,
+        -sin + near * (codes == SHEAR_Y),
+        cos - 2 * (codes == FLIP_Y),
+        middle_y + sin * middle_x - cos * middle_y + y,
     )
+    return np.stack(six, axis=1)
 
 
 def fixed_point(maps: Array) -> Array:
-    """Return the six numbers as 16.16 integers, the offsets taken at the centre of the first pixel."""
+    """Return the six numbers in 65536ths, as Pillow counts, the offsets taken at the centre of the first pixel."""
     a, b, c, d, e, f = maps.T
     at_centre = np.stack([a, b, c + a * 0.5 + b * 0.5, d, e, f + d * 0.5 + e * 0.5], axis=1)
     return np.floor(at_centre * 65536.0 + 0.5).astype(np.int64)
@@ -77,7 +76,8 @@ def tables(actions: Actions) -> Array:
     dropped = np.where(codes == POSTERIZE, 8 - np.clip(np.trunc(magnitudes), 0, 8), 0).astype(np.int64)
     kept = np.where(values < threshold, values, 255 - values) >> dropped << dropped
     factor = np.where(codes == BRIGHTNESS, np.clip(magnitudes, -FAR, FAR), 1).astype(np.float32)
-    return np.clip(kept.astype(np.float32) * factor, 0, 255).astype(np.uint8)
+    table: Array = np.clip(kept.astype(np.float32) * factor, 0, 255).astype(np.uint8)
+    return table
 
 
 def factors(actions: Actions) -> Array:
@@ -86,7 +86,7 @@ def factors(actions: Actions) -> Array:
 
 
 def outside(actions: Actions, height: int, width: int) -> tuple[Array, Array]:
-    """Return which rows and which columns a cutout leaves alone, shapes (batch, 1, height, 1) and (batch, 1, 1, width)."""
+    """Return which rows and columns a cutout leaves alone: shapes (batch, 1, height, 1) and (batch, 1, 1, width)."""
     half = np.floor(np.clip(actions.magnitudes, -FAR, FAR) / 2)[:, None]
     x, y = (np.floor(actions.places * np.array([width, height]))).T[:, :, None]
     rows, columns = np.arange(height), np.arange(width)

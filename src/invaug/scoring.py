@@ -6,7 +6,7 @@ import math
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, nullcontext
 from functools import partial
-from types import CodeType, FunctionType, MethodType
+from types import CodeType, FunctionType, MethodType, ModuleType
 from typing import Any
 
 import torch
@@ -91,14 +91,20 @@ def frozen(model: Model) -> Iterator[Model]:
     """Put every module behind the model in eval mode, and each back in its own mode afterwards."""
     # DDP would broadcast buffers in every forward, and wait for ranks that score fewer chunks
     inner = model.module if isinstance(model, DistributedDataParallel) else model
-    training = [module for module in modules_of(inner) if module.training]
+    modules = modules_of(inner)
+    training = [module for module in modules if module.training]
+    synced = [m for m in modules if isinstance(m, DistributedDataParallel) and m.require_forward_param_sync]
     try:
         for module in training:
             module.training = False
+        for module in synced:
+            module.require_forward_param_sync = False
         yield inner
     finally:
         for module in training:
             module.training = True
+        for module in synced:
+            module.require_forward_param_sync = True
 
 
 def modules_of(model: Model) -> list[nn.Module]:
@@ -113,7 +119,13 @@ def modules_of(model: Model) -> list[nn.Module]:
         True
     """
     found: dict[int, nn.Module] = {}
-    _collect(model, found, DEPTH)
+    level, seen = [model], set[int]()
+    for _ in range(DEPTH + 1):
+        for module in (part for part in level if isinstance(part, nn.Module)):
+            found.update((id(inner), inner) for inner in module.modules())
+        others = [part for part in level if id(part) not in seen and not isinstance(part, nn.Module)]
+        seen.update(map(id, others))
+        level = [inner for part in others for inner in _inside(part)]
     if not found:
         name = getattr(model, "__name__", type(model).__name__)
         raise TypeError(
@@ -121,14 +133,6 @@ def modules_of(model: Model) -> list[nn.Module]:
             'itself and say with outputs= what of its answer is the output, or score with scoring="train"'
         )
     return list(found.values())
-
-
-def _collect(part: Any, found: dict[int, nn.Module], depth: int) -> None:
-    if isinstance(part, nn.Module):
-        found.update((id(module), module) for module in part.modules())
-    elif depth:
-        for inner in _inside(part):
-            _collect(inner, found, depth - 1)
 
 
 def _inside(part: Any) -> list[Any]:
@@ -139,13 +143,22 @@ def _inside(part: Any) -> list[Any]:
         return [part.__self__, part.__func__]
     if isinstance(part, FunctionType):
         cells = [cell.cell_contents for cell in part.__closure__ or () if _is_filled(cell)]
-        names = [part.__globals__[name] for name in _names(part.__code__) if name in part.__globals__]
-        return [*cells, *(part.__defaults__ or ()), *(part.__kwdefaults__ or {}).values(), *names]
+        named = _looked_up(_names(part.__code__), part.__globals__)
+        return [*cells, *(part.__defaults__ or ()), *(part.__kwdefaults__ or {}).values(), *named]
     if isinstance(part, dict):
         return list(part.values())
     if isinstance(part, list | tuple):
         return list(part)
-    return list(vars(part).values()) if hasattr(part, "__dict__") and not isinstance(part, type) else []
+    if isinstance(part, type | ModuleType) or not hasattr(part, "__dict__"):
+        return []
+    return [*vars(part).values(), getattr(type(part), "__call__", None)]  # noqa: B004
+
+
+def _looked_up(names: list[str], namespace: dict[str, Any]) -> list[Any]:
+    """Return what the names stand for; of an imported file, as in `models.network`, what is named too."""
+    values = [namespace[name] for name in names if name in namespace]
+    files = [vars(value) for value in values if isinstance(value, ModuleType)]
+    return [*values, *(file[name] for file in files for name in names if name in file)]
 
 
 def _is_filled(cell: Any) -> bool:

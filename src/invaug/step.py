@@ -83,7 +83,7 @@ def measure(batch: Batch, losses: Tensor | None) -> list[tuple[float, float] | N
         distributed.all_reduce(numbers)
     (wrong, *totals), (_, *counts) = read(numbers)
     if wrong > 0:
-        raise ValueError(f"loss_fn must not be negative, got {wrong:g} such losses: add a constant, or choose another")
+        raise ValueError("loss_fn must not be negative, got losses below 0: add a constant, or choose another")
     means = iter([total / count if count else math.nan for total, count in zip(totals, counts, strict=True)])
     triples = ((next(means), next(means), next(means)) if proposals else None for proposals in batch.proposals)
     return [(each[0], each[2] + each[0] - each[1]) if each else None for each in triples]

@@ -35,10 +35,8 @@ class TransformSet:
     """If given, magnitudes in pixels are for images this large and grow with the image."""
     depth: int = 1
     """How many operations, drawn independently, follow one another on each image."""
-    _present: tuple[int, ...] = field(init=False, repr=False, compare=False)
-    """The codes of the byte operations."""
-    _codes: Array | None = field(init=False, repr=False, compare=False)
-    """The code of each operation; None if some operation is not a byte operation."""
+    _codes: tuple[int, ...] = field(init=False, repr=False, compare=False)
+    """The code of each operation; empty if some operation is not a byte operation."""
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "ops", tuple(self.ops))
@@ -60,8 +58,7 @@ class TransformSet:
             raise ValueError(f"depth must be at least 1, got {self.depth}")
         self._check_weights()
         codes = tuple(op.function.code for op in self.ops if isinstance(op.function, Rule))
-        object.__setattr__(self, "_present", codes)
-        object.__setattr__(self, "_codes", np.array(codes) if len(codes) == len(self.ops) else None)
+        object.__setattr__(self, "_codes", codes if len(codes) == len(self.ops) else ())
 
     def _check_weights(self) -> None:
         if self.weights is None:
@@ -161,54 +158,56 @@ class TransformSet:
         Images are uint8, or floats in [0, 1], of shape (batch, channels, height, width). A set of your own operations
         takes whatever they take: tensors of any shape with a batch dimension, of any dtype.
         """
-        if not torch.compiler.is_compiling():
-            self._check_images(images)
-            self._check_draw(draw, len(images))
-        if self._codes is not None:
-            return on_bytes(images, lambda batch: self._transform_bytes(batch, draw))
-        ops = on_host(draw.op)
-        for layer in range(draw.depth):
-            images = self._transform(images, ops[:, layer], draw.magnitude[:, layer], draw.place[:, layer])
+        if self._codes:
+            return on_bytes(images, lambda batch: self._transform_bytes(batch, *self._on_host(draw, len(batch))))
+        self._check_inputs(images)
+        ops, *_ = self._on_host(draw, len(images))
+        for i in range(draw.depth):
+            images = self._transform(images, ops[:, i], draw.magnitude[:, i], draw.place[:, i])
         return images
 
-    def _check_images(self, images: Tensor) -> None:
-        if self._codes is not None or self.reference_size is not None:
+    def _check_inputs(self, images: Tensor) -> None:
+        if self.reference_size:
             check_images(images)
-        elif not isinstance(images, Tensor):
+        if not isinstance(images, Tensor):
             raise TypeError(f"images must be a torch.Tensor, got {type(images).__name__}")
-        elif images.ndim == 0:
+        if images.ndim == 0:
             raise ValueError("images must have a batch dimension, got a single number: unsqueeze(0) adds one")
 
-    def _check_draw(self, draw: Draw, n_images: int) -> None:
+    def _on_host(self, draw: Draw, n_images: int) -> tuple[Array, Array, Array]:
+        """Return operations, magnitudes and places in numpy, once it is clear that they fit this set."""
         if not isinstance(draw, Draw):
             raise TypeError(f"draw must be an invaug.Draw, got {type(draw).__name__}")
-        if len(draw) != n_images:
-            raise ValueError(f"draw must have one row per image, got {len(draw)} rows for {n_images} images")
-        if draw.magnitude.shape[2] != self._n_magnitudes:
-            given, name = draw.magnitude.shape[2], self.ops[0].name
-            raise ValueError(f"magnitude must have {self._n_magnitudes} per operation for {name}, got {given}")
-        ops = on_host(draw.op)
+        ops, magnitudes, places = on_host(draw.op), on_host(draw.magnitude), on_host(draw.place)
+        if torch.compiler.is_compiling():
+            return ops, magnitudes, places
+        if len(ops) != n_images:
+            raise ValueError(f"draw must have one row per image, got {len(ops)} rows for {n_images} images")
+        if magnitudes.shape[2] != self._n_magnitudes:
+            found = f"got {magnitudes.shape[2]}: was it drawn from this set?"
+            raise ValueError(f"magnitude must have {self._n_magnitudes} per operation for {self.ops[0].name}, {found}")
         if ops.size and not 0 <= ops.min() <= ops.max() < len(self.ops):
             wrong = ops.min() if ops.min() < 0 else ops.max()
             raise ValueError(f"draw.op must lie in 0 to {len(self.ops) - 1}, got {wrong}: was it drawn from this set?")
-        for name, numbers in (("magnitude", draw.magnitude), ("place", draw.place)):
-            if not math.isfinite(on_host(numbers).sum()):
+        for name, numbers in (("magnitude", magnitudes), ("place", places)):
+            if not math.isfinite(numbers.sum()):
                 raise ValueError(f"{name} must be finite, got NaN or inf")
+        return ops, magnitudes, places
 
-    def _transform_bytes(self, images: Tensor, draw: Draw) -> Tensor:
-        ops, magnitudes, places = (on_host(each) for each in (draw.op, draw.magnitude, draw.place))
-        for layer in range(draw.depth):
-            op, numbers = ops[:, layer], magnitudes[:, layer, 0]
-            if self.reference_size is not None:
-                scale, whole = self._pixel_scales(images)
-                numbers = np.where(whole[op], np.trunc(numbers * scale[op]), numbers * scale[op])
-            images = transform_bytes(images, Actions(self._codes[op], numbers, places[:, layer], self._present))
+    def _transform_bytes(self, images: Tensor, ops: Array, magnitudes: Array, places: Array) -> Tensor:
+        codes, numbers = np.array(self._codes)[ops], magnitudes[..., 0]
+        if self.reference_size:
+            scale, whole = self._pixel_scales(images, self.reference_size)
+            numbers = np.where(whole[ops], np.trunc(numbers * scale[ops]), numbers * scale[ops])
+        for i in range(ops.shape[1]):
+            images = transform_bytes(images, Actions(codes[:, i], numbers[:, i], places[:, i], self._codes))
         return images
 
     def _transform(self, images: Tensor, op: Array, magnitudes: Tensor, places: Tensor) -> Tensor:
         """Call each operation once on the inputs that drew it; gradients flow."""
-        if self.reference_size is not None:
-            scale, whole = (torch.from_numpy(each[op]).unsqueeze(1) for each in self._pixel_scales(images))
+        if self.reference_size:
+            scales = self._pixel_scales(images, self.reference_size)
+            scale, whole = (torch.from_numpy(each[op]).unsqueeze(1) for each in scales)
             magnitudes = magnitudes.cpu() * scale
             magnitudes = torch.where(whole, magnitudes.trunc(), magnitudes)
         if len(self.ops) == 1:
@@ -222,17 +221,18 @@ class TransformSet:
         ]
         return torch.cat(parts).index_select(0, order.argsort().to(images.device)) if parts else images.clone()
 
-    def _pixel_scales(self, images: Tensor) -> tuple[Array, Array]:
+    def _pixel_scales(self, images: Tensor, reference: int) -> tuple[Array, Array]:
         """Return by what each operation's magnitude grows with the image, and whether it is cut to whole pixels."""
         height, width = images.shape[2:]
-        extents = {"width": width, "height": height, "side": min(height, width), None: self.reference_size}
-        scales = [extents[op.pixels_of] / self.reference_size for op in self.ops]
+        extents = {"width": width, "height": height, "side": min(height, width), None: reference}
+        scales = [extents[op.pixels_of] / reference for op in self.ops]
         return np.array(scales), np.array([op.pixels_of is not None and op.whole for op in self.ops])
 
     def _call(self, index: int, images: Tensor, magnitudes: Tensor, places: Tensor) -> Tensor:
         op = self.ops[index]
         given = magnitudes.squeeze(1) if op.n_magnitudes == 1 else magnitudes
-        changed = op(images, floats_for(images, given), places)
+        # byte operations want their numbers on the host
+        changed = op(images, given if isinstance(op.function, Rule) else floats_for(images, given), places)
         if not isinstance(changed, Tensor):
             raise TypeError(f"{op.name} must return a torch.Tensor, got {type(changed).__name__}")
         if changed.shape != images.shape:
@@ -243,8 +243,8 @@ class TransformSet:
 
     def describe(self, draw: Draw) -> list[str]:
         """Return each image's transformations in words: `Rotate -90`, `Equalize`, `Color 1.2, Equalize`."""
-        self._check_draw(draw, len(draw))
-        rows = zip(draw.op.tolist(), draw.magnitude.tolist(), strict=True)
+        ops, magnitudes, _ = self._on_host(draw, len(draw))
+        rows = zip(ops.tolist(), magnitudes.tolist(), strict=True)
         return [
             ", ".join(_in_words(self.ops[i], magnitudes) for i, magnitudes in zip(*row, strict=True)) for row in rows
         ]

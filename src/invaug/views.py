@@ -130,6 +130,8 @@ def kept_only(given: Given) -> Batch:
     if len(given.active) != 1:
         raise ValueError(f"views.kept_only needs one constraint with a finite epsilon, got {len(given.active)}")
     (k,) = given.active
+    if given.how.n_views > 1 or (given.constraints[k].share or 1) < 1:
+        raise ValueError("views.kept_only needs one view of whole batches: leave out n_views and share")
     if given.constraints[k].level.base == "clean":
         raise ValueError('views.kept_only has no clean loss to go by: give epsilon as a number, not "auto"')
     made, rows = _keep(given, k), [slice(None) if constraint.active else None for constraint in given.constraints]
