@@ -4,7 +4,7 @@ BIN := .venv/bin
 # torch's OpenMP threads spin; with tests side by side one thread each is faster
 TEST_ENV := OMP_NUM_THREADS=1
 
-.PHONY: train test exact bench faults loggers ray long compare clean
+.PHONY: train test exact bench faults loggers ray long clean
 
 train: .venv/dev
 	$(BIN)/invaug train
@@ -35,12 +35,6 @@ loggers: .venv/dev
 # searches and experiments that are killed, stopped and go on
 long: .venv/dev
 	$(TEST_ENV) $(BIN)/pytest -n 2 -m long
-
-# every method on four datasets, hours; stopped, it goes on where it was
-COMPARISONS := compare-pilot compare-samplers compare-epsilon compare-auto compare compare-uncut compare-cost compare-time compare-front
-compare: .venv/dev
-	set -e; for name in $(COMPARISONS); do OMP_NUM_THREADS=1 $(BIN)/invaug reproduce $$name --jobs 2; done
-	$(BIN)/python -m invaug.lab.reproduce --page compare -o docs/compare.md
 
 # jobs on Ray, which is too large for the default install
 ray: .venv/dev

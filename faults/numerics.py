@@ -21,7 +21,16 @@ from torch.nn import functional as F
 
 from faults import small
 from faults.harness import case
-from invaug import Constraint, InvarianceConstrained, Op, TransformSet, chain_probabilities, metropolis_hastings, sets
+from invaug import (
+    Constraint,
+    InvarianceConstrained,
+    Op,
+    TransformSet,
+    chain_probabilities,
+    metropolis_hastings,
+    sets,
+    views,
+)
 from invaug.lab import checkpoint
 from invaug.lab.record import read
 
@@ -216,9 +225,9 @@ def infeasible(tries: int, folder: Path) -> Iterable[str]:
     per_epoch, wrong = 50, []
     dual_step = InvarianceConstrained.dual_step
 
-    def watched(self: InvarianceConstrained, slack: Tensor) -> None:
-        before = self.gamma.clone()
-        dual_step(self, slack)
+    def watched(self: InvarianceConstrained, slacks: list[Tensor]) -> None:
+        before, (slack,) = self.gamma.clone(), slacks
+        dual_step(self, slacks)
         expected = max(0.0, float(before) + self.dual_lr * float(slack))
         if not math.isfinite(expected) or not math.isclose(float(self.gamma), expected, rel_tol=1e-6):
             wrong.append(f"gamma {float(before)} with slack {float(slack)} became {float(self.gamma)}")
@@ -288,7 +297,9 @@ def no_trace(tries: int, folder: Path) -> Iterable[str]:
     for i, (seed, n_steps) in enumerate(product(range(tries), (0, 1, 7, 15))):
         if i == tries:
             return
-        problem = InvarianceConstrained(Constraint(inverted, 0.1), n_steps=n_steps, gamma_init=0.5, seed=seed)
+        problem = InvarianceConstrained(
+            Constraint(inverted, 0.1), n_steps=n_steps, views="both", gamma_init=0.5, seed=seed
+        )
         kind = ("sgd", "adam")[seed % 2]
         wrong = small.told(small.differences(trained(seed, kind, problem_step(problem)), trained(seed, kind, by_hand)))
         if wrong:
@@ -358,7 +369,9 @@ def infinite_epsilon(tries: int, folder: Path) -> Iterable[str]:
     """Compare the problem without a bound with F.cross_entropy alone."""
     small.one_thread()
     for seed in range(tries):
-        options: dict[str, Any] = {"n_steps": seed % 4, "n_views": 1 + seed % 3, "joint": seed % 2 == 0, "seed": seed}
+        ways: tuple[Any, ...] = ("one", "both", views.apart)
+        options: dict[str, Any] = {"n_steps": seed % 4, "views": ways[seed % 3], "seed": seed}
+        options["n_views"] = 1 + seed % 2 if seed % 3 else 1
         problem = InvarianceConstrained(Constraint(sets.wide(), math.inf), gamma_init=float(seed % 2), **options)
         kind = ("sgd", "adam")[seed // 2 % 2]
         wrong = small.told(small.differences(trained(seed, kind, problem_step(problem)), trained(seed, kind, plain)))

@@ -9,6 +9,7 @@ from __future__ import annotations
 import os
 import sys
 import time
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -34,9 +35,9 @@ def witness_steps() -> None:
     """Note the bits of gamma and slack after every dual step."""
     step = problem.InvarianceConstrained.dual_step
 
-    def noted(self: Any, slack: torch.Tensor) -> None:
-        step(self, slack)
-        bits = [t.double().numpy().tobytes().hex() for t in (self.gamma, slack.detach())]
+    def noted(self: Any, slacks: list[torch.Tensor]) -> None:
+        step(self, slacks)
+        bits = [t.double().numpy().tobytes().hex() for t in (self.gamma, torch.stack(slacks).mean(0))]
         note("steps", " ".join([str(int(self.n_batches)), *bits]))
 
     problem.InvarianceConstrained.dual_step = noted  # type: ignore[method-assign]
@@ -61,7 +62,7 @@ def poison(bad_rank: int, bad_step: int) -> None:
     def poisoned(self: Any, *arguments: Any, **options: Any) -> Step:
         found = forward(self, *arguments, **options)
         if rank() == bad_rank and int(self.n_batches) == bad_step:
-            return found._replace(lagrangian=found.lagrangian * float("nan"))
+            return replace(found, lagrangian=found.lagrangian * float("nan"))
         return found
 
     problem.InvarianceConstrained.forward = poisoned  # type: ignore[method-assign]

@@ -20,8 +20,8 @@ from faults.harness import case
 from invaug.lab.record import read
 
 HERE = Path(__file__).parents[1]
-# two views an image: a mixture shares the images of a batch out at random
-NO_BATCHNORM = {"preset": "two-view", "model": "mlp", "only": "Equalize", "crop": 0, "ema": 0, "clip": 0}
+# both views of every image: with one, images are assigned to views at random
+NO_BATCHNORM = {"views": "both", "set": "wide", "model": "mlp", "only": "Equalize", "crop": 0, "ema": 0, "clip": 0}
 """A run that draws nothing that depends on the rank: one operation without a magnitude, no crop."""
 
 
@@ -118,9 +118,7 @@ def halves(tries: int, folder: Path) -> Iterator[str]:
 @case("an uneven last batch: every image counted once on 2 ranks", full=6, fast=0)
 def uneven(tries: int, folder: Path) -> Iterator[str]:
     for n_train in (49, 50, 33, 47, 63, 35)[:tries]:
-        found = ran(
-            folder, small.write_data(folder, n_train=n_train), 2, preset="two-view", no_drop_last=True, epochs=1
-        )
+        found = ran(folder, small.write_data(folder, n_train=n_train), 2, views="both", no_drop_last=True, epochs=1)
         kept = [sum(map(sum, row["kept"][0].values())) for row in read(found.out)]
         if found.code or kept != [n_train]:
             yield f"{n_train} images: exit code {found.code}, counted {kept}: {found.said[-200:]}"

@@ -212,9 +212,11 @@ def test_each_distinct_transformation_has_the_probability_of_all_its_levels_and_
     for name, size, share in drawable(transforms):
         expected[name, round(size, 9)] += share  # type: ignore[assignment]
     every, probability = certificate.members(transforms)
-    names = [transforms.ops[i].name for i in every.op.tolist()]
+    names = [transforms.ops[i].name for i in every.op.flatten().tolist()]
     found = dict(
-        zip(zip(names, [round(m, 9) for m in every.magnitude.tolist()], strict=True), probability, strict=True)
+        zip(
+            zip(names, [round(m, 9) for m in every.magnitude.flatten().tolist()], strict=True), probability, strict=True
+        )
     )
     assert found == {key: pytest.approx(float(share), abs=1e-12) for key, share in expected.items()}
     assert probability.sum() == pytest.approx(1)
@@ -224,15 +226,18 @@ def test_each_distinct_transformation_has_the_probability_of_all_its_levels_and_
 def test_probabilities_are_the_frequencies_of_draws() -> None:
     every, probability = certificate.members(SMALL)
     draw = SMALL.draw(200_000, generator=torch.Generator().manual_seed(0))
-    counts = Counter(zip(draw.op.tolist(), draw.magnitude.tolist(), strict=True))
-    frequency = [counts[key] / 200_000 for key in zip(every.op.tolist(), every.magnitude.tolist(), strict=True)]
+    counts = Counter(zip(draw.op.flatten().tolist(), draw.magnitude.flatten().tolist(), strict=True))
+    frequency = [
+        counts[key] / 200_000
+        for key in zip(every.op.flatten().tolist(), every.magnitude.flatten().tolist(), strict=True)
+    ]
     assert sum(frequency) == pytest.approx(1)
     assert np.abs(frequency - probability).max() < 5 * math.sqrt(0.25 / 200_000)
 
 
 def test_an_operation_that_is_never_drawn_is_not_certified() -> None:
     every, _ = certificate.members(SMALL.weighted({"Rotate": 0.0}))
-    assert 0 not in every.op.tolist()
+    assert 0 not in every.op.flatten().tolist()
 
 
 @pytest.mark.parametrize("n_steps", [0, 1, 2, 3])
@@ -375,7 +380,7 @@ def biased(shares: np.ndarray) -> Any:
         shape = (block.n_rows, len(block.active))
         if block.draw is None:
             return np.zeros(shape, np.float32), np.ones(shape, np.int8)
-        wrong = block.draw.place[:, 0].numpy().reshape(shape) < shares[block.active]
+        wrong = block.draw.place[:, 0, 0].numpy().reshape(shape) < shares[block.active]
         return wrong.astype(np.float32), (~wrong).astype(np.int8)
 
     return scorer

@@ -47,10 +47,10 @@ def test_default_job_ends_with_a_table_and_where_run_and_report_are(tmp_path: Pa
     assert done.returncode == 0, done.stderr
     assert "transformed" in done.stdout
     run, report = done.stdout.strip().splitlines()[-2:]
-    assert run == "run: runs/digits-uniform"
-    assert report == "report: runs/digits-uniform/report.html"
+    assert run == "run: runs/digits-constrained"
+    assert report == "report: runs/digits-constrained/report.html"
     assert (tmp_path / report.removeprefix("report: ")).exists()
-    assert (tmp_path / "runs" / "digits-uniform" / "record.jsonl").exists()
+    assert (tmp_path / "runs" / "digits-constrained" / "record.jsonl").exists()
 
 
 def test_closed_pipe_does_not_kill_training(data: Path, tmp_path: Path) -> None:

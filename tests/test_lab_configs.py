@@ -1,11 +1,15 @@
 from __future__ import annotations
 
 import math
+import re
+import sys
+from typing import Any
 
 import pytest
 
+from invaug import Resilient
+from invaug.lab import cli, datasets, methods, models
 from invaug.lab import config as configs
-from invaug.lab import datasets, methods, models
 from invaug.lab.config import Config
 from invaug.lab.errors import UserError
 
@@ -89,7 +93,7 @@ def test_the_two_presets_differ_where_text_and_code_differ(name: str) -> None:
         "paper": (2, 1e-3, "frozen", True),
         "authors-code": (1, 1e-4, "train", False),
     }[config.preset]
-    assert (config.n_levels, config.n_views, config.gamma_init, config.joint) == (30, 1, 0.0, False)
+    assert (config.n_levels, config.n_views, config.gamma_init, config.views) == (30, 1, 0.0, "apart")
 
 
 def test_imagenet100_is_trained_with_adam() -> None:
@@ -107,7 +111,7 @@ def test_synthetic_invariances_are_those_of_the_appendix(name: str) -> None:
     assert config.range == pytest.approx(RANGES[config.set])
     assert (config.optimizer, config.lr, config.min_lr, config.schedule) == ("adam", 0.005, 1e-6, "cosine")
     assert (config.weight_decay, config.clip, config.batch_size, config.epochs) == (1e-4, 1.0, 1000, 400)
-    assert (config.dual_lr, config.gamma_init) == (5e-4, 0.0)
+    assert (config.dual_lr, config.gamma_init, config.views) == (5e-4, 0.0, "both")
     assert (config.crop, config.flip, config.cutout) == (0, "no", 0)
 
 
@@ -125,3 +129,91 @@ def test_an_unknown_config_answers_with_the_nearest() -> None:
         UserError, match=r"no config cifar10-wrn-40-2-wide: .* did you mean cifar10-wrn-40-2-wide-paper"
     ):
         configs.read("cifar10-wrn-40-2-wide")
+
+
+@pytest.mark.parametrize("key", configs.REMOVED)
+def test_a_removed_key_is_named_with_what_replaced_it(key: str) -> None:
+    with pytest.raises(UserError, match=re.escape(f"{key} was removed: use {configs.REMOVED[key]}")):
+        configs.build({key: 1})
+    assert key not in configs.Config.model_fields
+
+
+@pytest.mark.parametrize(("key", "value"), configs.REMOVED_VALUES)
+def test_a_removed_method_or_preset_is_named_with_what_replaced_it(key: str, value: str) -> None:
+    with pytest.raises(UserError, match=re.escape(f"{key} {value} was removed: use ")):
+        configs.build({key: value})
+
+
+@pytest.mark.parametrize(
+    ("given", "said"),
+    [
+        ({"method": "uniform", "n_steps": 2}, "method uniform has no chains: leave out n_steps 2, or use --method"),
+        ({"n_views": 2}, "n_views 2 needs --views both or apart"),
+        (
+            {"method": "sampled", "families": {"a": {"FlipX": True}, "b": {"FlipY": True}}},
+            "sampled takes one constraint",
+        ),
+        ({"epsilon": {}}, 'epsilon needs rule = "resilient"'),
+        ({"epsilon": {"rule": "priced"}}, 'epsilon needs rule = "resilient"'),
+        ({"epsilon": {"rule": "resilient", "alhpa": 1.0}}, "unknown key alhpa, did you mean alpha"),
+        ({"epsilon": {"rule": "resilient", "alpha": 0.0}}, "alpha must be above 0, got 0.0"),
+        ({"epsilon": {"rule": "resilient", "alpha": True}}, "needs a number as alpha"),
+        ({"epsilon": {"rule": "resilient", "cap": "high"}}, "needs a number as cap"),
+        ({"epsilon": {"rule": "resilient", "base": "dirty"}}, 'base must be "clean" or a number'),
+        ({"epsilon": {"rule": "resilient", "base": [1]}}, "needs a number as base"),
+        ({"epsilon": "much"}, "epsilon must be a number, auto or a table"),
+        ({"views": "three"}, "unknown views three"),
+    ],
+)
+def test_settings_that_do_not_go_together_are_refused_in_one_line(given: dict[str, Any], said: str) -> None:
+    with pytest.raises(UserError, match=re.escape(said)) as refused:
+        configs.build(given)
+    assert "\n" not in str(refused.value)
+
+
+def test_a_table_of_the_rule_is_completed_and_is_the_rule() -> None:
+    config = configs.build({"epsilon": {"rule": "resilient", "alpha": 2, "base": 0.5}})
+    assert config.epsilon == {"rule": "resilient", "alpha": 2, "base": 0.5, "cap": Resilient().cap}
+    assert methods.epsilon(config, 10) == Resilient(alpha=2, base=0.5)
+    assert methods.epsilon(configs.build({}), 10) == Resilient()
+
+
+def test_the_default_is_chains_one_view_and_a_level_set_by_the_rule() -> None:
+    config = configs.build({})
+    assert (config.method, config.n_steps, config.n_views, config.views) == ("constrained", 1, 1, "one")
+    assert (config.epsilon, config.set, config.dual_lr, config.gamma_init) == ("auto", "auto", 2e-2, 0.0)
+    assert (config.cutout, config.share, config.preset) == (0, None, "default")
+
+
+@pytest.mark.parametrize("given", [{}, {"preset": "paper"}, {"n_steps": 0}])
+def test_uniform_draws_have_no_chain(given: dict[str, Any]) -> None:
+    config = configs.build({**given, "method": "uniform"})
+    assert config.n_steps == 0
+    assert configs.build(config.model_dump()) == config  # as a run writes it, and reads it again
+
+
+@pytest.mark.parametrize(
+    ("words", "flag"),
+    [
+        (["--mixture"], "--mixture"),
+        (["--no-mixture"], "--no-mixture"),
+        (["--price", "3"], "--price"),
+        (["--remember", "4"], "--remember"),
+        (["--learn", "1"], "--learn"),
+        (["--normalized"], "--normalized"),
+        (["--watched", "0.5"], "--watched"),
+        (["--scoring-precision", "bf16"], "--scoring-precision"),
+        (["--no-joint"], "--no-joint"),
+    ],
+)
+@pytest.mark.parametrize("command", ["train", "tune"])
+def test_a_removed_flag_is_answered_in_one_line_with_code_2(
+    command: str, words: list[str], flag: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(sys, "argv", ["invaug", command, *words])
+    with pytest.raises(SystemExit) as ended:
+        cli.main()
+    said = capsys.readouterr().err
+    assert ended.value.code == 2
+    assert said.startswith(f"invaug: {flag} was removed: use ")
+    assert said.count("\n") == 1

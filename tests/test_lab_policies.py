@@ -49,7 +49,12 @@ def assert_frequencies(observed: Counter[Any], expected: dict[Any, float]) -> No
 
 
 def names_of(policy: Policy, draw: Draw) -> list[str]:
-    return [policy.transforms.names[i] for i in draw.op.tolist()]
+    return [policy.transforms.names[i] for i in draw.op.flatten().tolist()]
+
+
+def layers(draw: Draw) -> list[Draw]:
+    """Return the layers of a draw, each with one operation per image."""
+    return [draw.layer(i) for i in range(draw.depth)]
 
 
 # policy files of DeepAA, made as its search makes them
@@ -126,37 +131,34 @@ def test_policy_is_a_pure_function_of_images_and_draws(
 ) -> None:
     images = make_bytes(*shape)
     before = images.clone()
-    draws = policy.draw(len(images), generator=seeded(1))
-    changed = policy.apply(images, draws)
+    draw = policy.draw(len(images), generator=seeded(1))
+    changed = policy.apply(images, draw)
     assert changed.shape == images.shape
     assert changed.dtype == images.dtype
     assert torch.equal(images, before)
-    assert torch.equal(policy.apply(images, draws), changed)
-    singles = [policy.apply(images[i : i + 1], [draw[i] for draw in draws]) for i in range(len(images))]
+    assert torch.equal(policy.apply(images, draw), changed)
+    singles = [policy.apply(images[i : i + 1], draw[i]) for i in range(len(images))]
     assert torch.equal(torch.cat(singles), changed)
 
 
 def test_seed_of_the_generator_decides_the_draws(policy: Policy) -> None:
     first, again, other = (policy.draw(200, generator=seeded(seed)) for seed in (5, 5, 6))
-    assert all(
-        torch.equal(a.op, b.op) and torch.equal(a.magnitude, b.magnitude) for a, b in zip(first, again, strict=True)
-    )
-    assert any(not torch.equal(a.op, b.op) for a, b in zip(first, other, strict=True))
+    assert torch.equal(first.op, again.op)
+    assert torch.equal(first.magnitude, again.magnitude)
+    assert not torch.equal(first.op, other.op)
 
 
 def test_without_a_generator_torchs_own_is_used(policy: Policy) -> None:
     torch.manual_seed(3)
     first = policy.draw(50)
     torch.manual_seed(3)
-    assert all(torch.equal(a.op, b.op) for a, b in zip(first, policy.draw(50), strict=True))
+    assert torch.equal(first.op, policy.draw(50).op)
 
 
 def test_draws_replay_from_disk_to_the_same_bytes(policy: Policy, photographs: Tensor, tmp_path: Path) -> None:
-    draws = policy.draw(len(photographs), generator=seeded(2))
-    for i, draw in enumerate(draws):
-        draw.save(tmp_path / f"{i}.npz")
-    loaded = [Draw.load(tmp_path / f"{i}.npz") for i in range(len(draws))]
-    assert torch.equal(policy.apply(photographs, loaded), policy.apply(photographs, draws))
+    draw = policy.draw(len(photographs), generator=seeded(2))
+    draw.save(tmp_path / "draw.npz")
+    assert torch.equal(policy.apply(photographs, Draw.load(tmp_path / "draw.npz")), policy.apply(photographs, draw))
 
 
 def test_float_images_give_what_their_bytes_give(policy: Policy, photographs: Tensor) -> None:
@@ -181,7 +183,7 @@ def test_description_has_a_line_an_image(policy: Policy) -> None:
     assert len(lines) == 100
     assert all(line == "Identity" or "Identity" not in line for line in lines)
     for i, line in enumerate(lines):
-        acting = [names_of(policy, draw)[i] for draw in draws if names_of(policy, draw)[i] != "Identity"]
+        acting = [names_of(policy, draw)[i] for draw in layers(draws) if names_of(policy, draw)[i] != "Identity"]
         assert [part.split()[0] for part in line.split(", ")] == (acting or ["Identity"])
 
 
@@ -190,24 +192,33 @@ def test_no_images_give_no_images(policy: Policy) -> None:
     assert policy.apply(empty, policy.draw(0)).shape == (0, 3, 8, 8)
 
 
+def test_policy_stays_on_the_device_of_the_images(policy: Policy) -> None:
+    found = policy.apply(torch.empty(64, 3, 32, 32, dtype=torch.uint8, device="meta"), policy.draw(64))
+    assert (found.device.type, found.shape, found.dtype) == ("meta", (64, 3, 32, 32), torch.uint8)
+
+
 def test_wrong_use_is_answered(policy: Policy) -> None:
     with pytest.raises(ValueError, match=r"^n must not be negative, got -1$"):
         policy.draw(-1)
-    with pytest.raises(ValueError, match=rf"^draws must have one draw per layer \({policy.n_layers}\), got 0$"):
-        policy.apply(torch.zeros(1, 3, 8, 8, dtype=torch.uint8), [])
+    draw, depth = policy.draw(1), policy.n_layers
+    deeper = Draw(*(torch.cat([part, part], 1) for part in (draw.op, draw.level, draw.magnitude)))
+    with pytest.raises(
+        ValueError, match=rf"^draw must have one layer per layer of the policy \({depth}\), got {2 * depth}$"
+    ):
+        policy.apply(torch.zeros(1, 3, 8, 8, dtype=torch.uint8), deeper)
 
 
-# TrivialAugment and the mixture with Identity
+# TrivialAugment
 
 
 def test_trivial_is_one_draw_of_the_set(photographs: Tensor) -> None:
     wide = sets.wide()
     policy = policies.trivial(wide)
-    (draw,) = policy.draw(64, generator=seeded(9))
+    draw = policy.draw(64, generator=seeded(9))
     of_set = wide.draw(64, generator=seeded(9))
     assert torch.equal(draw.op, of_set.op)
     assert torch.equal(draw.magnitude, of_set.magnitude)
-    assert torch.equal(policy.apply(photographs, (draw,)), wide.apply(photographs, of_set))
+    assert torch.equal(policy.apply(photographs, draw), wide.apply(photographs, of_set))
 
 
 # RandAugment and AutoAugment beside Pillow, every value worked out here again
@@ -252,11 +263,11 @@ def to_tensor(picture: Picture) -> Tensor:
     return array.unsqueeze(0) if array.ndim == 2 else array.permute(2, 0, 1)
 
 
-def assert_pillow_agrees(policy: Policy, images: Tensor, draws: tuple[Draw, ...], n_levels: int) -> None:
+def assert_pillow_agrees(policy: Policy, images: Tensor, draws: Draw, n_levels: int) -> None:
     changed = policy.apply(images, draws)
     for i, image in enumerate(images):
         picture = to_picture(image)
-        for draw in draws:
+        for draw in layers(draws):
             name = policy.transforms.names[int(draw.op[i])]
             sign = -1 if float(draw.magnitude[i]) < 0 else 1
             picture = by_pillow(picture, name, int(draw.level[i]) / (n_levels - 1), sign)
@@ -293,22 +304,22 @@ RANDAUGMENT_OPS = [
 def test_randaugment_draws_each_of_14_operations_equally_often_in_each_layer(n_ops: int) -> None:
     policy = policies.randaugment(n_ops)
     draws = policy.draw(30_000, generator=seeded(1))
-    assert len(draws) == n_ops
-    for draw in draws:
+    assert draws.depth == n_ops
+    for draw in layers(draws):
         assert_frequencies(Counter(names_of(policy, draw)), dict.fromkeys(RANDAUGMENT_OPS, 1 / 14))
 
 
 def test_layers_of_randaugment_are_independent() -> None:
     policy = policies.randaugment(2)
-    first, second = (names_of(policy, draw) for draw in policy.draw(60_000, generator=seeded(2)))
+    first, second = (names_of(policy, draw) for draw in layers(policy.draw(60_000, generator=seeded(2))))
     pairs = dict.fromkeys(product(RANDAUGMENT_OPS, repeat=2), 1 / 14**2)
     assert_frequencies(Counter(zip(first, second, strict=True)), pairs)
 
 
 def test_geometric_operations_get_either_sign_equally_often() -> None:
     policy = policies.randaugment(1)
-    (draw,) = policy.draw(30_000, generator=seeded(3))
-    signs = [(name, m > 0) for name, m in zip(names_of(policy, draw), draw.magnitude.tolist(), strict=True)]
+    draw = policy.draw(30_000, generator=seeded(3))
+    signs = [(name, m > 0) for name, m in zip(names_of(policy, draw), draw.magnitude.flatten().tolist(), strict=True)]
     of_signed = Counter(pair for pair in signs if pair[0] in SIGNED)
     assert_frequencies(of_signed, dict.fromkeys(product(SIGNED, (True, False)), 0.1))
     assert all(positive or name in SIGNED or name in RANDAUGMENT_OPS[:3] for name, positive in signs)
@@ -316,8 +327,8 @@ def test_geometric_operations_get_either_sign_equally_often() -> None:
 
 def test_randaugments_magnitude_may_end_at_ten_as_in_its_imagenet_code() -> None:
     policy = policies.randaugment(1, 9, max_magnitude=10)
-    (draw,) = policy.draw(2_000, generator=seeded(0))
-    values = dict(zip(names_of(policy, draw), draw.magnitude.abs().tolist(), strict=True))
+    draw = policy.draw(2_000, generator=seeded(0))
+    values = dict(zip(names_of(policy, draw), draw.magnitude.abs().flatten().tolist(), strict=True))
     assert values["Rotate"] == pytest.approx(27)
     assert values["Brightness"] == pytest.approx(0.1 + 0.9 * 1.8)
     assert values["ShearX"] == pytest.approx(0.27)
@@ -365,11 +376,11 @@ def expected_pairs(dataset: str) -> dict[tuple[tuple[str, int], ...], float]:
 @pytest.mark.parametrize("dataset", ["cifar10", "svhn", "imagenet"])
 def test_autoaugment_draws_pairs_with_their_published_probabilities(dataset: str) -> None:
     policy = autoaugment.autoaugment(dataset)
-    layers = [
-        list(zip(names_of(policy, draw), draw.level.tolist(), strict=True))
-        for draw in policy.draw(50_000, generator=seeded(4))
+    drawn = [
+        list(zip(names_of(policy, draw), draw.level.flatten().tolist(), strict=True))
+        for draw in layers(policy.draw(50_000, generator=seeded(4)))
     ]
-    assert_frequencies(Counter(zip(*layers, strict=True)), expected_pairs(dataset))
+    assert_frequencies(Counter(zip(*drawn, strict=True)), expected_pairs(dataset))
 
 
 @pytest.mark.parametrize(
@@ -381,7 +392,7 @@ def test_autoaugment_draws_pairs_with_their_published_probabilities(dataset: str
 )  # fmt: skip
 def test_dataset_chooses_its_table(dataset: str, table: str) -> None:
     chosen, named = (autoaugment.autoaugment(name).draw(500, generator=seeded(0)) for name in (dataset, table))
-    assert all(torch.equal(a.magnitude, b.magnitude) for a, b in zip(chosen, named, strict=True))
+    assert torch.equal(chosen.magnitude, named.magnitude)
 
 
 # DeepAA
@@ -437,38 +448,38 @@ def test_deepaa_is_pillow_byte_for_byte(
     ranges = {name: (low, high) for name, low, high in FILE_OPS}
     for i, image in enumerate(images):
         picture = to_picture(image)
-        for draw in draws:
+        for draw in layers(draws):
             name, level = policy.transforms.names[int(draw.op[i])], int(draw.level[i])
             low, high = ranges[name]
             value = low + level / 12 * (high - low)
             if name in SIGNED and float(draw.magnitude[i]) * value < 0:
                 value = -value
-            picture = pillow_deepaa(picture, name, value, draw.place[i].tolist())
+            picture = pillow_deepaa(picture, name, value, draw.place[i, 0].tolist())
         assert torch.equal(changed[i], to_tensor(picture)), policy.describe(draws)[i]
 
 
 def test_deepaa_draws_each_layer_by_its_own_row_of_probabilities(make_file: MakeFile) -> None:
     policy = deepaa(make_file())
     draws = policy.draw(40_000, generator=seeded(5))
-    assert len(draws) == 6
-    for draw, probabilities in zip(draws, file_arrays()["policy_probs"].astype(float), strict=True):
+    assert draws.depth == 6
+    for draw, probabilities in zip(layers(draws), file_arrays()["policy_probs"].astype(float), strict=True):
         expected: Counter[tuple[str, int]] = Counter()
         for (op, level), share in zip(file_rows(), probabilities / probabilities.sum(), strict=True):
             name = FILE_OPS[op][0]
             taken = 0.5 if name == "RandFlip" else 1.0
             expected[name, level] += share * taken  # type: ignore[assignment]
             expected["Identity", 0] += share * (1 - taken)  # type: ignore[assignment]
-        observed = Counter(zip(names_of(policy, draw), draw.level.tolist(), strict=True))
+        observed = Counter(zip(names_of(policy, draw), draw.level.flatten().tolist(), strict=True))
         assert_frequencies(observed, dict(expected))
 
 
 def test_deepaa_mirrors_geometric_operations_half_the_time(make_file: MakeFile) -> None:
     policy = deepaa(make_file(**only("Rotate")))
-    magnitudes = policy.draw(26_000, generator=seeded(6))[0].magnitude.round(decimals=9)
+    magnitudes = policy.draw(26_000, generator=seeded(6)).layer(0).magnitude.flatten().round(decimals=9)
     angles = [-30.0 + 5 * m for m in range(13) if m != 6]
     assert_frequencies(Counter(magnitudes.tolist()), dict.fromkeys(angles, 1 / 12))
-    magnitudes = policy.draw(26_000, generator=seeded(7))[0]
-    negated = Counter((magnitudes.magnitude.round() == -(-30 + 5 * magnitudes.level)).tolist())
+    first = policy.draw(26_000, generator=seeded(7)).layer(0)
+    negated = Counter((first.magnitude.flatten().round() == -(-30 + 5 * first.level.flatten())).tolist())
     assert_frequencies(negated, {True: 0.5, False: 0.5})
 
 
@@ -476,7 +487,7 @@ def test_deepaa_takes_its_ranges_from_the_file(make_file: MakeFile) -> None:
     wide = [("Rotate", -135.0, 135.0) if name == "Rotate" else (name, low, high) for name, low, high in FILE_OPS]
     names = [f"{name}:({low},,{high})" for name, low, high in wide]
     policy = deepaa(make_file(op_names=names, **only("Rotate")))
-    assert policy.draw(2_000, generator=seeded(0))[0].magnitude.abs().max() == pytest.approx(135)
+    assert policy.draw(2_000, generator=seeded(0)).magnitude.abs().max() == pytest.approx(135)
 
 
 @pytest.mark.parametrize("name", ["RandCutout", "RandCrop"])

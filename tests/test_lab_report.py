@@ -247,7 +247,9 @@ def test_a_whole_run_has_all_its_figures_each_with_a_reading_and_its_numbers(run
     assert all(figure.reading.endswith(".") and figure.table.rows for figure in found.figures)
     readings = {figure.key: figure.reading for figure in found.figures}
     assert readings["slack"] == "First met in epoch 6."
-    assert "Kept most: Rotate" in readings["operations"]
+    assert readings["gamma"] == "γ left zero in epoch 1 and settled at 0.12."
+    assert readings["operations"].startswith("Last epoch. Kept more often than uniform draws: Rotate (+")
+    assert "Identity (-" in readings["operations"]
     assert "Rotate, kept at high levels (mean 20." in readings["levels"]
 
 
@@ -307,8 +309,8 @@ def test_axes_hold_any_numbers_and_have_few_round_ticks(a: float, b: float) -> N
 def test_seeds_of_one_experiment_belong_together_under_what_differs(tmp_path: Path) -> None:
     groups = grouped(read_runs(sweep(tmp_path)))
     assert [group.label for group in groups] == [
-        "trivial", "constrained, epsilon 0.6, n_steps 1", "constrained, epsilon 1, n_steps 1",
-        "constrained, epsilon 1.6, n_steps 1", "uniform, epsilon 1", "constrained, epsilon 1, n_steps 4",
+        "trivial", "invaug, epsilon 0.6, n_steps 1", "invaug, epsilon 1, n_steps 1",
+        "invaug, epsilon 1.6, n_steps 1", "uniform, epsilon 1", "invaug, epsilon 1, n_steps 4",
     ]  # fmt: skip
     assert {len(group.runs) for group in groups} == {3}
 
@@ -317,12 +319,12 @@ def test_differences_are_paired_by_seed_against_the_plainest_method(tmp_path: Pa
     table = compare.differences(grouped(read_runs(sweep(tmp_path))))
     assert table is not None
     assert "minus that of trivial" in table.title
-    assert table.rows[1] == ("constrained, epsilon 1, n_steps 1", 3, "+6.00", "+6.00 to +6.00")
+    assert table.rows[1] == ("invaug, epsilon 1, n_steps 1", 3, "+6.00", "+6.00 to +6.00")
 
 
 def test_one_common_seed_has_a_difference_and_no_interval(tmp_path: Path) -> None:
     runs = read_runs([write_run(tmp_path / "a", method="trivial"), write_run(tmp_path / "b", accuracy=0.95)])
-    assert compare.differences(grouped(runs)).rows == (("constrained", 1, "+5.00", "one common seed: no interval"),)
+    assert compare.differences(grouped(runs)).rows == (("invaug", 1, "+5.00", "one common seed: no interval"),)
     assert "too few common seeds" in words.verdict_of(grouped(runs))
 
 

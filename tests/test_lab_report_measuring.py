@@ -27,7 +27,7 @@ from invaug.lab.signals import Stopped
 def run(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("measuring")
     data = lab_runs.write_digits(folder, 128, 64)
-    lab_runs.train(data, folder / "run", preset="two-view", epochs=1, n_steps=2, model="mlp")
+    lab_runs.train(data, folder / "run", views="both", set="wide", epochs=1, n_steps=2, model="mlp")
     return folder / "run"
 
 

@@ -26,23 +26,18 @@ from invaug.lab.errors import UserError
 from invaug.lab.jobs import bars, measures, pool, trainer
 from invaug.lab.jobs import job as lab_job
 from invaug.lab.report.tables import to_html, to_markdown
-from invaug.lab.reproduce import beyond, full, jobs, outcome, page, paper, pivot, plans, runner, small
+from invaug.lab.reproduce import full, jobs, outcome, page, paper, plans, runner, small
 from invaug.lab.reproduce.asked import Asked
 from invaug.lab.reproduce.cells import SCALES, Cell, Experiment, Plan, falling, rising
 from invaug.lab.reproduce.outcome import DONE, FAILED, Outcome, Row
 from lab_runs import write_digits
 from tiny_experiment import EPOCHS, tiny
 
-PAPER = (
+NAMES = (
     "pilot", "table-1", "table-2", "figure-epsilon", "figure-uniform", "figure-steps", "figure-steps-dual",
     "table-synthetic", "figure-dual", "figure-epochs", "figure-frequency", "figure-levels", "table-runtime",
     "table-views", "table-bias", "table-epsilon-rule",
 )  # fmt: skip
-PAST = (
-    "compare-pilot", "compare-samplers", "compare-epsilon", "compare-auto", "compare", "compare-uncut",
-    "compare-cost", "compare-time", "compare-front",
-)  # fmt: skip
-NAMES = (*PAPER, *PAST)
 EVERY = [(name, scale) for name in NAMES for scale in SCALES]
 
 
@@ -112,9 +107,7 @@ def test_small_scale_has_the_methods_of_the_issue_with_three_seeds():
 
 @pytest.mark.parametrize("name", NAMES)
 def test_a_small_experiment_is_estimated_to_take_less_than_45_minutes(name):
-    asked = Asked(plans.find(name), "small")
-    most = 11 * asked.seeds if name == "compare" else 45  # a seed of which has every method on four datasets
-    assert asked.own_seconds() < most * 60
+    assert Asked(plans.find(name), "small").own_seconds() < 45 * 60
 
 
 EPSILONS = {
@@ -595,42 +588,15 @@ def test_the_list_names_everything_and_a_dry_run_trains_nothing(tmp_path, monkey
 
 def test_the_page_says_what_is_still_to_be_run(tmp_path):
     text = page.page(tmp_path)
-    assert all((f"\n## {name}: " in text) == (name in PAPER) for name in NAMES)
-    past = page.page(tmp_path, "compare")
-    assert all((f"\n## {name}: " in past) == (name in PAST) for name in NAMES)
-    assert "Small scale: to be run: `invaug reproduce compare-pilot --scale small`." in past
+    assert all(f"\n## {name}: " in text for name in NAMES)
     assert "Small scale: to be run: `invaug reproduce figure-dual --scale small`." in text
     assert "cannot run yet: at full scale the levels are the published ones" in text
 
 
-@pytest.mark.parametrize("name", page.HEADS)
-def test_the_page_in_docs_is_the_one_the_results_make(name):
+def test_the_page_in_docs_is_the_one_the_results_make():
     root = Path(__file__).parent.parent
-    text = (root / "docs" / f"{name}.md").read_text(encoding="utf-8")
-    assert text == page.page(root / "results", name), page.COMMAND
-
-
-def test_our_own_settings_are_chosen_on_held_out_images_of_two_datasets_alone():
-    cells = plan_of("compare-pilot", "small").cells
-    assert {cell.settings["data"] for cell in cells} == {"cifar10", "fashion-mnist"}
-    for cell in (*cells, *plan_of("compare-epsilon", "small").cells):
-        config = configs.build(cell.settings)
-        assert config.val_fraction == (0.8 if cell in cells or config.data == "cifar100" else 0.9)
-        classes = 100 if config.data == "cifar100" else 10
-        n_images = round(config.per_class * (1 - config.val_fraction)) * classes
-        assert n_images == (1000 if classes == 100 else 500)
-        seen = 100_000 if cell in cells else 50_000
-        assert config.epochs * n_images == seen  # as many images are seen on each dataset
-
-
-def test_the_best_levels_are_those_of_the_results():
-    root = Path(__file__).parent.parent
-    rows = outcome.read(outcome.path_of(root / "results", "compare-epsilon", "small"))
-    right = {row.cell: row.numbers["held_out_accuracy"] for row in rows}
-    for data, best in beyond.BEST.items():
-        for name, part in best.items():
-            levels = {each: right[f"{data}-{name}-{each:g}"] for each in beyond.LEVELS}
-            assert max(levels, key=levels.get) == part
+    text = (root / "docs" / "reproduce.md").read_text(encoding="utf-8")
+    assert text == page.page(root / "results"), page.COMMAND
 
 
 @pytest.mark.parametrize(
@@ -649,125 +615,26 @@ def test_tables_and_the_page_are_made_without_torch(tmp_path):
 @pytest.mark.parametrize(
     ("settings", "expected"),
     [
-        ({"method": "trivial"}, 3), ({"method": "uniform"}, 6), ({"n_steps": 1}, 8), ({"n_steps": 1, "n_views": 2}, 13),
-        ({"mixture": True, "method": "uniform"}, 3), ({"mixture": True, "n_steps": 1, "price": 3.0}, 4.5),
-        ({"mixture": True, "n_steps": 1, "price": 3.0, "remember": 4}, 3.75),
-    ],
-)  # fmt: skip
-def test_passes_are_counted_as_a_step_makes_them(settings, expected):
-    assert measures.passes(configs.build({"preset": "two-view", **settings})) == expected
-
-
-def test_the_default_costs_what_plain_training_costs():
-    assert measures.passes(configs.build({})) == 3.0
-    assert measures.passes(configs.build({"method": "constrained"})) == 3.75
-
-
-def compared(accuracies, seconds=1.0):
-    """Return the outcome of a comparison: accuracy by method, seed and dataset added to it."""
-    bonus = {data: i / 100 for i, data in enumerate(pivot.DATA)}
-    rows = [
-        Row(f"{data}-{name}", seed, DONE, {}, {"test_accuracy": value + bonus[data], beyond.FASTEST: cost}, {})
-        for (name, values), cost in zip(accuracies.items(), (1.0, seconds), strict=True)
-        for seed, value in enumerate(values)
-        for data in pivot.DATA
-    ]
-    return Outcome(plans.find("compare"), "small", rows)
-
-
-def test_the_comparison_is_a_row_for_each_method_and_a_column_for_each_dataset():
-    found = compared({"trivial": [0.40, 0.42], "invaug": [0.44, 0.46]}, seconds=1.5)
-    table = pivot.table(found)
-    assert table.columns == ("method", *pivot.DATA.values(), "mean", "seconds an epoch")
-    half = 12.7062 * 0.0141421356 / math.sqrt(2) * 100  # Student's quantile for two seeds
-    assert table.rows[0] == ("TrivialAugment (wide)", *[f"{41 + i:.1f} ± {half:.1f}" for i in (0, 1, 2, 3)],
-                             f"42.5 ± {half:.1f}", "1.00 (1.00 ×)")  # fmt: skip
-    assert table.rows[1][-1] == "1.50 (1.50 ×)"
-    assert pivot.table(found, found).columns[-2] == "mean, equal time"
-    slow = compared({"trivial": [0.40, 0.42], "invaug": [0.44, 0.46]}, seconds=3.0)
-    assert pivot.table(found, costs=slow).rows[1][-1] == "3.00 (3.00 ×)"
-
-
-def test_gaps_are_those_of_runs_of_the_same_seed():
-    gap = pivot.differences(compared({"trivial": [0.40, 0.50], "invaug": [0.44, 0.53]}))["trivial"]
-    assert (gap.mean, gap.half) == (pytest.approx(0.035), pytest.approx(12.7062 * 0.005, rel=1e-6))
-
-
-@pytest.mark.parametrize(
-    ("ours", "said"),
-    [
-        ([0.44, 0.46], "CIFAR-10: the default is first"),
-        ([0.39, 0.42], "CIFAR-10: the default is tied with the first, TrivialAugment (wide), which is +0.5"),
-        ([0.30, 0.32], "CIFAR-10: the default is not first, TrivialAugment (wide), which is +10.0"),
+        ({"method": "trivial"}, 3),
+        ({"method": "uniform", "views": "both"}, 6),
+        ({"views": "both"}, 8),
+        ({"views": "both", "n_views": 2}, 13),
+        ({"views": "both", "share": 0.5}, 5.5),
+        ({"method": "sampled"}, 5),
+        ({"epsilon": 0.8}, 4),
+        ({"epsilon": 0.8, "n_steps": 3}, 5),
+        ({}, 4.125),
+        ({"method": "uniform"}, 3.25),
     ],
 )
-def test_words_say_where_the_default_stands(ours, said):
-    assert pivot.words(compared({"trivial": [0.40, 0.42], "invaug": ours}))[0].startswith(said)
+def test_passes_are_counted_as_a_step_makes_them_at_a_gamma_of_one(settings, expected):
+    assert measures.passes(configs.build(settings)) == expected
 
 
-def test_seeds_nobody_had_seen_are_said_alone():
-    ours = [*[0.40] * beyond.FRESH, 0.43, 0.45]
-    *_, every, fresh = pivot.words(compared({"trivial": [0.40] * len(ours), "invaug": ours}))
-    assert every.startswith("mean over datasets: the default minus TrivialAugment (wide) is +1.1 ±")
-    assert "seeds from 5 alone" in fresh
-    assert ": TrivialAugment (wide) +4.0 ±" in fresh
-
-
-def test_methods_that_are_the_same_without_cutout_come_from_the_comparison():
-    whole = compared({"trivial": [0.40, 0.42, 0.9], "invaug": [0.44, 0.46, 0.9]})
-    rows = [Row("cifar10-trivial", seed, DONE, {}, {"test_accuracy": 0.5}, {}) for seed in range(2)]
-    found = pivot.completed(Outcome(plans.find("compare-uncut"), "small", rows), whole)
-    assert pivot.by_seed(found, "cifar10-trivial", "test_accuracy") == {0: 0.5, 1: 0.5}
-    assert pivot.by_seed(found, "cifar10-invaug", "test_accuracy") == {0: 0.44, 1: 0.46}
-    assert pivot.by_seed(found, "svhn-trivial", "test_accuracy") == pytest.approx({0: 0.42, 1: 0.44})
-    assert (pivot.title(found, "basic"), pivot.title(whole, "basic")) == ("flips, crop", "flips, crop, cutout")
-
-
-@pytest.mark.parametrize(("auto", "word"), [(0.492, "met"), (0.47, "NOT met")])
-def test_auto_is_held_against_the_best_of_the_grid(auto, word):
-    levels = {**dict.fromkeys(beyond.GRID, 0.3), "0.4": 0.5, "auto": auto}
-    rows = [
-        Row(f"cifar10-{name}", seed, DONE, {}, {"held_out_accuracy": value + (seed - 1) * 0.02}, {})
-        for name, value in levels.items()
-        for seed in range(3)
-    ]
-    (line,) = pivot.auto_words(Outcome(plans.find("compare-auto"), "small", rows))
-    assert line.startswith(f"CIFAR-10: auto {100 * auto:.1f} %, best")
-    assert "best of the grid (0.4 log C) 50.0 %, its standard error 1.2" in line
-    assert line.endswith(f"within one standard error: {word}")
-
-
-@pytest.mark.parametrize(("ours", "said"), [(0.45, "+5.0"), (0.35, "-5.0")])
-def test_the_front_is_said_budget_by_budget(ours, said):
-    rows = [
-        Row(f"{budget}-{name}", seed, DONE, {}, {"test_accuracy": (ours if name == "invaug" else 0.3) + seed / 100}, {})
-        for budget in (25, 50)
-        for name in beyond.FRONT
-        for seed in range(2)
-    ]
-    rows += [Row("25-paper", seed, DONE, {}, {"test_accuracy": 0.4 + seed / 100}, {}) for seed in range(2)]
-    rows = [row for i, row in enumerate(rows) if row.cell != "25-paper" or i >= len(rows) - 2]
-    lines = pivot.front_words(Outcome(plans.find("compare-front"), "small", rows))
-    assert lines[0].startswith("25 epochs of TrivialAugment: the best of ours, invaug (default), ")
-    assert f"is {said}" in lines[0]
-    assert "the paper's, two views, best epsilon" in lines[0]
-    assert len(lines) == 2
-
-
-def test_the_table_in_the_readme_is_the_one_the_results_make():
-    root = Path(__file__).parent.parent
-    assert page.compared(root / "results") in (root / "README.md").read_text(encoding="utf-8")
-
-
-def test_equal_time_is_by_the_costs_that_were_measured():
-    root = Path(__file__).parent.parent
-    found = page.read(root / "results", "compare-cost")
-    measured = {name: pytest.approx(pivot.cost(found, name), abs=0.1) for name in pivot.NAMES}
-    assert measured == beyond.COST
-    assert all(pivot.cost(found, name) <= 1.05 for name, cost in beyond.COST.items() if cost == 1)
-    for cell in plan_of("compare-time", "small").cells:
-        data, name = next(
-            (data, cell.label[len(data) + 1 :]) for data in pivot.DATA if cell.label.startswith(f"{data}-")
-        )
-        time = beyond.COST[name] * cell.settings["epochs"]
-        assert time == pytest.approx(50 if data == "cifar100" else 100, rel=0.02)
+def test_rows_of_earlier_versions_are_those_of_the_same_cells():
+    results = Path(__file__).parent.parent / "results"
+    for name in NAMES:
+        known = {cell.label: outcome.essentials(cell.settings) for cell in plan_of(name, "small").cells}
+        rows = outcome.read(outcome.path_of(results, name, "small"))
+        assert rows
+        assert [outcome.essentials(row.config) for row in rows] == [known[row.cell] for row in rows], name

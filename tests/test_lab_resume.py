@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import signal
+from dataclasses import replace
 from itertools import pairwise
 from pathlib import Path
 
@@ -140,7 +141,7 @@ def poison(steps: set[int], monkeypatch: pytest.MonkeyPatch) -> None:
     def poisoned(self, *args, **kwargs):
         number = int(self.n_batches)
         step = forward(self, *args, **kwargs)
-        return step._replace(lagrangian=step.lagrangian * float("nan")) if number in steps else step
+        return replace(step, lagrangian=step.lagrangian * float("nan")) if number in steps else step
 
     monkeypatch.setattr(InvarianceConstrained, "forward", poisoned)
 
@@ -159,23 +160,11 @@ def test_bad_loss_leaves_the_state_before_it_and_the_run_can_go_on(
     assert_same_runs(whole, tmp_path / "run")
 
 
-def test_a_bad_step_leaves_chains_where_they_were(data: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    asked = {**SETTINGS, "method": "constrained", "learn": 1.0}
-    train(data, tmp_path / "whole", **asked)
-    with monkeypatch.context() as patch:
-        poison({9}, patch)
-        with pytest.raises(loop.BadStepError):
-            train(data, tmp_path / "run", **asked)
-    train(data, tmp_path / "run", **asked, resume=True)
-    assert_same_runs(tmp_path / "whole", tmp_path / "run")
-    assert any(name.startswith("memories") for name in saved(tmp_path / "run").state["problem"])
-
-
 def test_bad_batch_is_skipped_within_the_quota(
     data: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     poison({2}, monkeypatch)
-    train(data, tmp_path / "run", **SETTINGS, on_nan="skip", preset="two-view")  # which looks at every image once
+    train(data, tmp_path / "run", **SETTINGS, on_nan="skip", views="both", set="wide")  # each image is looked at once
     rows = read(tmp_path / "run")
     assert [row["skipped_batches"] for row in rows] == [1, 0]
     assert "skipped: the loss is nan on the batch of images" in capsys.readouterr().err
@@ -199,7 +188,7 @@ def test_bad_gradient_is_a_bad_step_too(data: Path, tmp_path: Path, monkeypatch:
     def steep(self, *args, **kwargs):
         step = forward(self, *args, **kwargs)
         zero = step.lagrangian - step.lagrangian.detach()
-        return step._replace(lagrangian=step.lagrangian + torch.sqrt(zero)) if int(self.n_batches) == 3 else step
+        return replace(step, lagrangian=step.lagrangian + torch.sqrt(zero)) if int(self.n_batches) == 3 else step
 
     monkeypatch.setattr(InvarianceConstrained, "forward", steep)
     with pytest.raises(loop.BadStepError, match="the gradient is not finite on the batch of images"):

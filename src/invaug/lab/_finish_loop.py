@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from invaug._loops import Array, compiled
+from invaug._loops import compiled
+from invaug.rules import Array
 
 
 @compiled

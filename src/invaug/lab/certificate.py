@@ -84,7 +84,7 @@ def members(transforms: TransformSet) -> tuple[Draw, Array]:
         both = np.concatenate([sizes, -sizes if op.signed else sizes]) + 0.0  # no -0
         values, counts = np.unique(both, return_counts=True)
         chances |= {(i, float(v)): weights[i] * c / len(both) for v, c in zip(values, counts, strict=True)}
-    keys = zip(every.op.tolist(), every.magnitude.tolist(), strict=True)
+    keys = zip(every.op.flatten().tolist(), every.magnitude.flatten().tolist(), strict=True)
     probability = np.array([chances[key] for key in keys])
     return every[torch.from_numpy(probability > 0)], probability[probability > 0]
 
@@ -194,8 +194,8 @@ def _by_op(matrix: Matrix, every: Draw, probability: Array, question: Question) 
     """Return, for each operation, accuracy under its draws, the images right under all of them, its invariance risk."""
     losses, right, clean = matrix.losses[1:], matrix.correct[1:] > 0, matrix.losses[0].astype(np.float64)
     table = {}
-    for i in np.unique(every.op.numpy()):
-        rows = every.op.numpy() == i
+    for i in np.unique(every.op.flatten().numpy()):
+        rows = every.op.flatten().numpy() == i
         risk = above(losses[rows].max(axis=0).astype(np.float64), clean).mean()
         found = {"transformations": int(rows.sum()), "accuracy": _accuracy(right, rows, probability)}
         share = question.share((matrix.correct[0] > 0) & right[rows].all(axis=0))
@@ -205,7 +205,7 @@ def _by_op(matrix: Matrix, every: Draw, probability: Array, question: Question) 
 
 def _by_level(right: Bools, every: Draw, probability: Array, transforms: TransformSet) -> dict[str, Any]:
     """Return, for each operation, the accuracy at each of its levels, and of the worse sign."""
-    op, level = every.op.numpy(), every.level.numpy()
+    op, level = every.op.flatten().numpy(), every.level.flatten().numpy()
     table: dict[str, list[dict[str, float]]] = {}
     for i, at in sorted(set(zip(op.tolist(), level.tolist(), strict=True))):
         rows = (op == i) & (level == at)

@@ -84,13 +84,13 @@ def _nearly(judged: NDArray[np.int8], question: Question) -> dict[str, Any]:
 
 def _by_magnitude(right: Bools, draw: Draw, transforms: TransformSet) -> dict[str, Any]:
     """Return the accuracy by operation, and by level or by bins of the first magnitude; estimates, without bounds."""
-    flat, op = right.reshape(-1), draw.op.numpy()
+    flat, op = right.reshape(-1), draw.op.flatten().numpy()
     size = draw.magnitude.reshape(len(draw), -1)[:, 0].numpy()
     operations, levels = {}, {}
     for i in np.unique(op):
         name, rows = transforms.ops[i].name, op == i
         operations[name] = {"draws": int(rows.sum()), "accuracy": float(flat[rows].mean())}
-        column = _bins(size, transforms.ops[i]) if transforms.ops[i].continuous else draw.level.numpy()
+        column = _bins(size, transforms.ops[i]) if transforms.ops[i].continuous else draw.level.flatten().numpy()
         levels[name] = [
             {"level": int(at), "magnitude": float(size[rows & (column == at)].mean())}
             | {"accuracy": float(flat[rows & (column == at)].mean()), "draws": int((rows & (column == at)).sum())}

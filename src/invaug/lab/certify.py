@@ -17,7 +17,7 @@ from invaug import TransformSet, metropolis_hastings
 from invaug.lab import atomic, bounds, certificate, certificate_drawn, inspect_run, memory, methods, scored
 from invaug.lab.certificate import Question
 from invaug.lab.certify_tables import show
-from invaug.lab.config import Config
+from invaug.lab.config import BOUNDED, CONSTRAINED, Config
 from invaug.lab.errors import UserError
 from invaug.lab.lock import RunLock
 from invaug.lab.outlets import say
@@ -103,18 +103,18 @@ def held_to(config: Config, n_classes: int, rows: Sequence[Mapping[str, Any]]) -
     One that was chosen while training is what the last epoch says. One for several operations in a row says nothing of
     each by itself, which is what is certified.
     """
-    spec = methods.METHODS[config.method]
-    if not spec.constrains or not spec.settings.get("dual_lr", 1.0) or methods.depth(config) > 1:
+    if config.method not in BOUNDED or methods.depth(config) > 1:
         return [None] * max(len(config.families), 1)
     ended = methods.ended_on(config, rows)
-    return [ended if level == "auto" else finite_number(level) for level in methods.epsilons(config, n_classes)]
+    return [
+        finite_number(level) if isinstance(level, float) else ended for level in methods.epsilons(config, n_classes)
+    ]
 
 
 def _n_steps(config: Config) -> int:
     """Return how many transitions the chains of a run had; 0 if it had none."""
-    spec = methods.METHODS[config.method]
-    chained = spec.constrains and spec.sampler is metropolis_hastings
-    return int(spec.settings.get("n_steps", config.n_steps)) if chained else 0
+    chained = config.method in CONSTRAINED and methods.METHODS[config.method].sampler is metropolis_hastings
+    return config.n_steps if chained else 0
 
 
 def _loss_name(config: Config) -> str:
@@ -209,7 +209,7 @@ def _command(
 
 def _notes(sample: Sample, facts: DataFacts, found: Sequence[dict[str, Any]], config: Config) -> list[str]:
     """Return what a reader must know of the numbers."""
-    depth = methods.depth(config) if methods.METHODS[config.method].constrains else 1
+    depth = methods.depth(config) if config.method in CONSTRAINED else 1
     n, there = len(sample.targets), sample.targets.unique().tolist()
     lost = any(not math.isfinite(row[law]["loss"]) for row in found for law in ("uniform", "lambda_c", "worst"))
     said = {

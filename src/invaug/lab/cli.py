@@ -8,6 +8,7 @@ from collections.abc import Sequence
 from itertools import pairwise
 
 from invaug.lab import commands
+from invaug.lab import config as configs
 from invaug.lab.commands_train import app
 from invaug.lab.environment import is_first
 from invaug.lab.errors import RunError, UserError
@@ -53,8 +54,17 @@ def _stop_for(error: Exception) -> None:
         raise SystemExit(130) from None
     if hasattr(error, "format_message"):  # a wrong flag, a missing argument
         message = error.format_message()
+        if removed := _removed_flag(message):
+            _stop(removed, 2)
         _stop(f"{message}{_value_of(message, sys.argv)} (invaug --help)", 2)
     raise error
+
+
+def _removed_flag(message: str) -> str | None:
+    """Return what to say of a flag that older versions had."""
+    flag = re.search(r"No such option:? '?(--[\w-]+)", message)
+    name = flag[1].removeprefix("--").removeprefix("no-").replace("-", "_") if flag else ""
+    return f"{flag[1]} was removed: use {configs.REMOVED[name]}" if flag and name in configs.REMOVED else None
 
 
 def _value_of(message: str, words: Sequence[str]) -> str:

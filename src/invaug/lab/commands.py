@@ -48,7 +48,7 @@ def certify(
     trust_model: Trust = False,
     as_json: Json = False,
 ) -> None:
-    """Bound how invariant a model is: every transformation of its set on held-out images; goes on after a stop.
+    """Bound how invariant a model is: every transformation of its set on held-out images; resumable.
 
     Example: invaug certify runs/a --images 1000
     """
@@ -81,7 +81,7 @@ def predict(
     trust_model: Trust = False,
     as_json: Json = False,
 ) -> None:
-    """Say what is on images.
+    """Classify image files.
 
     Example: invaug predict runs/a cat.jpg dog.png
     """
@@ -123,7 +123,7 @@ def watch(
     runs: RunPaths,
     port: Annotated[int, typer.Option(min=0, max=65535, help="port on this machine; 0 takes a free one")] = 0,
 ) -> None:
-    """Serve the page of runs on this machine while they go on.
+    """Serve the page of runs on this machine while they train.
 
     Example: invaug watch runs/a
     """

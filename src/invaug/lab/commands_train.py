@@ -62,7 +62,7 @@ def _train_command() -> Callable[..., None]:
         ("data", str | None, typer.Argument(help="a dataset, a folder, an .npz [digits]", show_default=False), None),
         ("config", str | None, typer.Option("--config", help="a TOML file, or a shipped config (invaug ls)"), None),
         ("out", Path | None, typer.Option("--out", parser=folder, metavar="PATH", help=OUT_HELP), None),
-        ("resume", bool, typer.Option("--resume", help="go on from the last checkpoint in --out"), False),
+        ("resume", bool, typer.Option("--resume", help="resume from the last checkpoint in --out"), False),
         ("compare", bool, typer.Option("--compare", help="also plain training and TrivialAugment, same budget"), False),
         ("quiet", bool, typer.Option("--quiet", help="print only where the run is"), False),
         ("as_json", bool, typer.Option("--json", help="print one JSON document instead of tables"), False),
@@ -72,7 +72,7 @@ def _train_command() -> Callable[..., None]:
 
 
 app.command("train", help=TRAIN_HELP)(_train_command())
-TUNE_HELP = """Choose epsilon, or other keys of the config, by cross-validation; goes on after a stop.
+TUNE_HELP = """Choose epsilon, or other keys of the config, by cross-validation; resumable.
 
 No test image is read. Lists are tried in every combination; a range, or --trials, is searched by Optuna.
 
@@ -121,24 +121,21 @@ def insights(
     out: Annotated[Path | None, typer.Option(parser=folder, metavar="PATH", help=OUT_HELP)] = None,
     families: Annotated[Path | None, typer.Option(help="TOML with [families.NAME] tables of your own")] = None,
     only: Annotated[list[str] | None, typer.Option(help="ask about this family alone; may be repeated")] = None,
-    seeds: Annotated[int, typer.Option(min=1, max=20, help="trainings for the interval of a price")] = 3,
-    rounds: Annotated[int, typer.Option(min=0, max=6, help="trainings that search how far a family is cheap")] = 3,
+    seeds: Annotated[int, typer.Option(min=1, max=20, help="trainings for the interval of gamma")] = 3,
+    rounds: Annotated[int, typer.Option(min=0, max=6, help="trainings that search how far a family is learned")] = 3,
     images: Annotated[int, typer.Option(min=20, help="training images to use at most")] = 5000,
     epochs: Annotated[int, typer.Option(min=1, help="passes over them in each training")] = 8,
     model: Annotated[str, typer.Option(help="the network to train [a small one]")] = "auto",
-    epsilon: Annotated[float | None, typer.Option(help="loss allowed under a family [0.35 log(classes)]")] = None,
     image_size: Annotated[int | None, typer.Option(min=8, help="side to resize images to [at most 64]")] = None,
     as_json: Json = False,
 ) -> None:
-    """Say which symmetries the labels have and what each costs, and suggest a set to train with; goes on after a stop.
+    """Rank symmetries by how fully a network learns them from the data, and suggest a set to train with; resumable.
 
     Example: invaug insights photos/ --out runs/photos-insights
     """
     from invaug.lab.insights import Asked, run_insights
 
-    asked = Asked(
-        data, data_dir, families, tuple(only or ()), seeds, rounds, images, epochs, model, epsilon, image_size
-    )
+    asked = Asked(data, data_dir, families, tuple(only or ()), seeds, rounds, images, epochs, model, image_size)
     run_insights(asked, out, as_json)
 
 
@@ -164,7 +161,7 @@ def reproduce(
     on: Annotated[str, typer.Option(help=ON_HELP)] = "processes",
     as_json: Json = False,
 ) -> None:
-    """Reproduce a table or figure of the paper, and put its numbers beside ours; goes on after a stop.
+    """Reproduce a table or figure of the paper and show its numbers next to ours; resumable.
 
     Example: invaug reproduce table-1 --scale small
     """

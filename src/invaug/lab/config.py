@@ -2,46 +2,102 @@
 
 from __future__ import annotations
 
-import math
 import tomllib
 from collections.abc import Mapping
+from dataclasses import asdict
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError
 
+from invaug import presets
 from invaug.lab.errors import UserError, nearest
+from invaug.levels import Resilient
 
 Method = Literal[
-    "uniform",
     "constrained",
-    "learned",
-    "trivial",
-    "none",
-    "penalty",
+    "uniform",
     "worst",
+    "penalty",
     "identity-mix",
     "sampled",
+    "none",
+    "trivial",
     "randaugment",
     "autoaugment",
     "deepaa",
 ]
-DEFAULT_METHOD: Method = "uniform"
+DEFAULT_METHOD: Method = "constrained"
+DEFAULT_SET = "mild"
+"""What `set = "auto"` means, except for TrivialAugment, which has its wide set."""
+BOUNDED = ("constrained", "uniform", "worst")
+"""Methods that hold a loss against epsilon."""
+FIXED_GAMMA = ("penalty", "identity-mix", "sampled")
+"""Methods whose gamma stays where it is."""
+CONSTRAINED = (*BOUNDED, *FIXED_GAMMA)
+LABELS = {"constrained": "invaug"}
+"""What people read; records and flags keep the method's name."""
 CONFIGS = Path(__file__).parent / "configs"
-ONE_VIEW = ("constrained", "learned", "uniform")
-"""Methods that have one view an image by default."""
-NO_CHAINS = ("learned", "uniform")
-"""Methods that keep what they draw."""
+RESILIENT = "resilient"
+AT_ONCE = 1_000_000  # proposals: all of a batch
+REMOVED = {
+    "mixture": 'views = "one" or "both"',
+    "joint": 'views = "apart"',
+    "watched": "share",
+    "price": 'epsilon = "auto", or a table such as epsilon = {rule = "resilient", alpha = 7.0}',
+    "normalized": 'views = "one", which always divides by 1 + gamma',
+    "remember": 'method = "constrained", whose chains start anew for every batch',
+    "learn": 'method = "constrained"',
+    "scoring_precision": 'precision = "bf16-mixed", which covers scoring too',
+}
+"""Keys and flags that older versions had, and what to use instead."""
+REMOVED_VALUES = {
+    ("method", "learned"): 'method = "constrained"',
+    ("preset", "two-view"): 'views = "both" with set = "wide"',
+}
+
+
+def label(method: str) -> str:
+    """Return what a method is called in tables and on pages."""
+    return LABELS.get(method, method)
+
+
+def is_rule(epsilon: object) -> bool:
+    """Whether a rule sets epsilon while training."""
+    return epsilon == "auto" or isinstance(epsilon, Mapping)
+
+
+def rule_table(rule: Resilient) -> dict[str, float | str]:
+    """Return a rule as a config file has it."""
+    values = {key: value for key, value in asdict(rule).items() if value is not None}
+    return {"rule": RESILIENT, **values}
+
+
+def rule_of(table: Mapping[str, Any]) -> Resilient:
+    """Return the rule that a table of the config describes; ValueError where it describes none."""
+    known = {key: value for key, value in table.items() if key != "rule"}
+    if table.get("rule") != RESILIENT:
+        raise ValueError(f'needs rule = "{RESILIENT}"')
+    for key in known:
+        if key not in Resilient.__dataclass_fields__:
+            raise ValueError(f"has an unknown key {key}, {nearest(key, Resilient.__dataclass_fields__)}")
+    for key, value in known.items():
+        is_number = isinstance(value, int | float) and not isinstance(value, bool)
+        if not is_number and (key != "base" or not isinstance(value, str)):
+            raise ValueError(f"needs a number as {key}")
+    return Resilient(**known)
 
 
 def _level(value: Any) -> Any:
-    """Return an epsilon, which a flag gives as text."""
+    """Return an epsilon: a number, which a flag gives as text, auto, or a table with every key of its rule."""
     if value is None or value == "auto":
         return value
+    if isinstance(value, Mapping):
+        return rule_table(rule_of(value))
     try:
         return float(value)
     except (TypeError, ValueError):
-        raise ValueError("must be a number or auto") from None
+        raise ValueError(f'must be a number, auto or a table {{rule = "{RESILIENT}", …}}') from None
 
 
 class Config(BaseModel):
@@ -63,13 +119,13 @@ class Config(BaseModel):
     model: str = Field("auto", description="wrn-40-2, resnet-8, cnn, a timm name, or your own module:factory")
 
     method: Method = Field(DEFAULT_METHOD, description="what decides the augmentation")
-    preset: Literal["default", "two-view", "paper", "authors-code"] = Field(
-        "default", description="ours, two views an image from the wide set, or settings as published"
+    preset: Literal["default", "paper", "authors-code"] = Field(
+        "default", description="our own settings, or settings as published"
     )
     set: Literal["auto", "mild", "standard", "wide", "rotations", "translations", "scalings"] = Field(
-        "auto", description="transformations that should not change the label; auto: mild, but wide for trivial"
+        "auto", description=f"transformations that should not change the label; auto: {DEFAULT_SET}, wide for trivial"
     )
-    depth: int | None = Field(None, ge=1, le=8, description="of them in a row for a view [2 of mild, else 1]")
+    depth: int | None = Field(None, ge=1, le=8, description="operations applied in sequence [2 of mild, else 1]")
     range: float | None = Field(None, gt=0, description="largest angle (radians), shift (pixels) or log scale")
     only: list[str] = Field([], description="keep only these operations of the set")
     without: list[str] = Field([], description="leave these operations out of the set")
@@ -80,33 +136,32 @@ class Config(BaseModel):
         {},
         description="several constraints, in a config file: [families.NAME] tables of operations, ranges and epsilon",
     )
-    share: float = Field(1.0, gt=0, le=1, description="part of each batch a constraint looks at")
-    epsilon: Annotated[float | Literal["auto"] | None, BeforeValidator(_level)] = Field(
-        "auto", description="loss allowed on transformed images, or auto: chosen while training, at the price"
+    share: float | None = Field(
+        None,
+        gt=0,
+        le=1,
+        description="part of a batch a constraint is measured on, at least [1/8; with --views both, 1]",
     )
-    price: float = Field(3.0, gt=0, lt=math.inf, description="what --epsilon auto pays for transformed loss")
-    n_steps: int = Field(1, ge=0, description="accept/reject transitions; 0 draws uniformly")
-    learn: float = Field(1.0, ge=0, lt=math.inf, description="power of the loss --method learned draws by; 0 of others")
-    n_views: int = Field(1, ge=1, description="transformed views kept per image")
+    epsilon: Annotated[float | Literal["auto"] | dict[str, float | str] | None, BeforeValidator(_level)] = Field(
+        "auto", description="loss allowed on transformed images, or auto: set while training, by the resilient rule"
+    )
+    n_steps: int = Field(1, ge=0, description="accept/reject transitions per chain; 0 draws uniformly")
+    n_views: int = Field(1, ge=1, description="transformed views kept per image, with --views both or apart")
+    views: Literal["one", "both", "apart"] = Field(
+        "one",
+        description="one view per image, clean or transformed; both; or both in a forward pass each (apart)",
+    )
     dual_lr: float = Field(2e-2, ge=0, description="step size of gamma")
     gamma_init: float = Field(0.0, ge=0, description="where gamma starts; the fixed weight of --method penalty")
     scoring: Literal["frozen", "train"] = Field("frozen", description="how proposals are scored")
     scoring_batch: int = Field(256, ge=1, description="most proposals scored at once")
-    scoring_precision: Literal["auto", "same", "bf16"] = Field(
-        "auto", description="arithmetic of scoring; auto: bf16 on GPUs that are faster for it, else that of the model"
-    )
-    mixture: bool = Field(True, description="one view an image, clean or transformed: the cost of plain training")
-    watched: float = Field(0.25, gt=0, le=1, description="least share of a batch --mixture measures a constraint on")
-    remember: int = Field(4, ge=0, description="visits an image's chain may stay where the last one left it; 0 none")
-    normalized: bool = Field(False, description="divide by 1 + gamma [where epsilon is a number, and gamma unbounded]")
-    joint: bool = Field(True, description="clean and kept views in one forward pass")
     policy: Path | None = Field(None, description="policy file of --method deepaa")
     n_ops: int = Field(2, ge=1, description="operations per image of --method randaugment")
     magnitude: int = Field(9, ge=0, le=30, description="magnitude of --method randaugment, 0 to 30")
 
     crop: int = Field(-1, ge=-1, description="pixels of padding before a random crop [4 for small colour images]")
     flip: Literal["auto", "yes", "no"] = Field("auto", description="random horizontal flips [natural images only]")
-    cutout: int = Field(-1, ge=-1, description="side of a random black box [photographs: 16, but 0 with --mixture]")
+    cutout: int = Field(0, ge=0, description="side of a random black box; 0 cuts none")
     resized_crop: Literal["auto", "yes", "no"] = Field("auto", description="random-resized-crop [images over 64 px]")
 
     epochs: int = Field(30, ge=1, description="passes over the training images")
@@ -138,31 +193,30 @@ class Config(BaseModel):
     )
 
 
-TWO_VIEW: dict[str, Any] = {"mixture": False, "normalized": False, "remember": 0}
-CHAINS: dict[str, Any] = {**TWO_VIEW, "method": "constrained", "set": "wide"}
-"""The clean and the transformed view of every image, as in the paper."""
+def settings_of(preset: presets.Preset) -> dict[str, Any]:
+    """Return what a published preset sets, under the names of the config."""
+    own = ("n_steps", "dual_lr", "scoring", "identity", "n_levels")
+    return {
+        "method": "constrained",
+        "views": "apart",
+        "set": "wide",
+        "epsilon": None,
+        "scoring_batch": preset.scoring_batch or AT_ONCE,
+        **{name: getattr(preset, name) for name in own},
+        **preset.recipe,
+    }
+
+
 PRESETS: dict[str, dict[str, Any]] = {
     "default": {},
-    "two-view": {**CHAINS, "price": 1.0, "dual_lr": 5e-3},
-    "paper": {
-        **CHAINS, "epsilon": None,
-        "n_steps": 2, "dual_lr": 1e-3, "n_levels": 30, "scoring": "frozen", "scoring_precision": "same",
-        "joint": False, "optimizer": "sgd", "lr": 0.1, "weight_decay": 5e-4, "batch_size": 128, "epochs": 200,
-        "crop": 4, "flip": "yes", "cutout": 16, "clip": 5.0,
-    },
-    "authors-code": {
-        **CHAINS, "epsilon": None,
-        "n_steps": 1, "dual_lr": 1e-4, "n_levels": 30, "scoring": "train", "scoring_batch": 1_000_000,
-        "scoring_precision": "same", "joint": False, "identity": False, "optimizer": "sgd", "lr": 0.1,
-        "weight_decay": 5e-4, "batch_size": 128, "epochs": 200, "crop": 4, "flip": "yes",
-        "cutout": 16, "clip": 5.0,
-    },
-}  # fmt: skip
+    **{name: settings_of(preset) for name, preset in presets.PRESETS.items()},
+}
 """What a preset changes of the defaults; a config file or a flag may still say otherwise, and the run records it."""
 
 
 def build(given: Mapping[str, Any]) -> Config:
     """Return the validated config: defaults, then the preset's values, then what was given."""
+    refuse_removed(given)
     for key in given:
         if key not in Config.model_fields:
             raise UserError(f"unknown key {key}, {nearest(key, Config.model_fields)}")
@@ -170,45 +224,41 @@ def build(given: Mapping[str, Any]) -> Config:
     if preset not in PRESETS:
         raise UserError(f"unknown preset {preset}, {nearest(str(preset), PRESETS)}")
     try:
-        config = Config(**{**_fallback(given), **PRESETS[preset], **_gamma_of_views(given), **given})
+        config = Config(**{**PRESETS[preset], **_gamma_of_views(given), **given, **_steps_of_uniform(given)})
     except ValidationError as error:
         raise UserError(_first_line(error)) from None
     _check_together(config)
     return config
 
 
-def method_of(given: Mapping[str, Any]) -> str:
-    """Return the method that is given, or that of the preset; who asks for chains by their settings means chains."""
-    chains, learns = given.get("n_steps") or given.get("remember"), given.get("learn")
-    usual = "constrained" if chains else "learned" if learns else DEFAULT_METHOD
-    return str(given.get("method") or PRESETS.get(str(given.get("preset")), {}).get("method", usual))
+def refuse_removed(given: Mapping[str, Any], where: str = "") -> None:
+    """Refuse a key, a method or a preset that older versions had, and name what replaced it.
 
-
-def _fallback(given: Mapping[str, Any]) -> dict[str, Any]:
-    """Return what gives way of the defaults where they do not fit: several views, a share, the paper's ablations,
-    uniform draws, several devices."""
-    method = method_of(given)
-    several = given.get("n_views", 1) != 1 or given.get("share", 1) != 1
-    proposes = {"method": method, **({"n_steps": 0} if method == "learned" else {"learn": 0.0})}
-    if several or method not in ONE_VIEW:
-        return {**TWO_VIEW, **proposes}
-    proposes["normalized"] = _has_a_number(given)
-    forgets = method in NO_CHAINS or given.get("n_steps", 1) == 0 or given.get("devices", 1) != 1
-    return {**proposes, "remember": 0} if forgets else proposes
-
-
-def _has_a_number(given: Mapping[str, Any]) -> bool:
-    """Return whether a level is fixed: a price holds gamma, and with it the size of a step; a number does not."""
-    families = given.get("families")
-    each = families.values() if isinstance(families, Mapping) else ()  # what is no table is refused later
-    own = [family.get("epsilon", "auto") for family in each if isinstance(family, Mapping)]
-    return any(level != "auto" for level in (given.get("epsilon", "auto"), *own))
+    Args:
+        where: What the keys come from, as the start of the sentence.
+    """
+    for key, value in given.items():
+        if key in REMOVED:
+            raise UserError(f"{where}{key} was removed: use {REMOVED[key]}")
+        if isinstance(value, str) and (key, value) in REMOVED_VALUES:
+            raise UserError(f"{where}{key} {value} was removed: use {REMOVED_VALUES[key, value]}")
 
 
 def _gamma_of_views(given: Mapping[str, Any]) -> dict[str, Any]:
-    """Return where gamma starts in the authors' code: at 1 with several views, else at 0."""
-    several = given.get("preset") == "authors-code" and given.get("n_views", 1) != 1
-    return {"gamma_init": 1.0} if several else {}
+    """Return where gamma starts in a published preset: in the authors' code at 1 with several views."""
+    preset = presets.PRESETS.get(str(given.get("preset")))
+    return {"gamma_init": preset.gamma_init(given.get("n_views", 1))} if preset else {}
+
+
+def _steps_of_uniform(given: Mapping[str, Any]) -> dict[str, Any]:
+    """Return that uniform draws have no chain, whatever a preset says."""
+    if given.get("method") != "uniform":
+        return {}
+    if given.get("n_steps"):
+        raise UserError(
+            f"method uniform has no chains: leave out n_steps {given['n_steps']}, or use --method constrained"
+        )
+    return {"n_steps": 0}
 
 
 def _first_line(error: ValidationError) -> str:
@@ -232,20 +282,10 @@ def _check_together(config: Config) -> None:
         level = family.get("epsilon", 0.0)
         if isinstance(level, bool | tuple) or not level >= 0:
             raise UserError(f"families.{name}.epsilon must be a number, at least 0, got {level}")
-    if config.mixture and (config.n_views > 1 or config.share < 1 or config.method == "sampled"):
-        raise UserError("mixture has one view an image: leave out n_views, share and method sampled")
-    if config.method == "uniform" and config.learn:
-        raise UserError(f"method uniform does not learn: leave out learn {config.learn:g}, or take --method learned")
-    if config.method == "learned" and not config.learn:
-        raise UserError("method learned needs a power above 0: --learn 1, or take --method uniform")
-    if config.method == "learned" and config.n_steps:
-        raise UserError(f"method learned has no chains: leave out n_steps {config.n_steps}, or use method constrained")
-    chains = config.n_steps > 0 and config.method not in NO_CHAINS
-    if config.remember and (config.n_views > 1 or config.share < 1 or not chains or config.devices > 1):
-        raise UserError(
-            "remember needs chains of one view on one device: "
-            "--method constrained, n_steps 1 or more, no n_views, share, devices"
-        )
+    if config.n_views > 1 and config.views == "one":
+        raise UserError(f"n_views {config.n_views} needs --views both or apart: --views one has one view per image")
+    if config.method == "sampled" and len(config.families) > 1:
+        raise UserError(f"method sampled takes one constraint, got {len(config.families)} families: keep one of them")
     if config.method == "penalty" and not config.gamma_init:
         raise UserError("method penalty needs the weight of the transformed loss: --gamma-init, for example 1")
     if config.method == "deepaa" and config.policy is None:

@@ -101,15 +101,15 @@ def _apply(transforms: TransformSet, images: Tensor, draw: Draw) -> Tensor:
 
 
 def _fill(transforms: TransformSet, changed: Tensor, draw: Draw) -> Tensor:
-    op = draw.op.cpu()
-    rows = torch.isin(op, torch.tensor([transforms.names.index(name) for name in FILLED if name in transforms.names]))
-    if not rows.any():
+    filled = torch.tensor([transforms.names.index(name) for name in FILLED if name in transforms.names])
+    rows = torch.isin(draw.op.flatten().cpu(), filled).nonzero().flatten()
+    if not len(rows):
         return changed
     # what becomes of white images shows where the operation left nothing
-    white = torch.full((int(rows.sum()), 1, *changed.shape[2:]), 255, dtype=torch.uint8, device=changed.device)
+    white = torch.full((len(rows), 1, *changed.shape[2:]), 255, dtype=torch.uint8, device=changed.device)
     empty = transforms.apply(white, draw[rows.to(draw.op.device)]) == 0
-    on_device = rows.to(changed.device)
-    changed[on_device] = torch.where(empty, _colour(changed), changed[on_device])
+    there = rows.to(changed.device)
+    changed[there] = torch.where(empty, _colour(changed), changed[there])
     return changed
 
 

@@ -128,16 +128,9 @@ def randomness(config: Config, dataset: Dataset) -> Randomness:
     channels, height, width = dataset.image_shape
     large, colour = min(height, width) > LARGE, channels == 3
     resized = large if config.resized_crop == "auto" else config.resized_crop == "yes"
-    known = dataset.name in NATURAL
     return Randomness(
         crop=(4 if colour and not large else 0) if config.crop < 0 else config.crop,
-        flip=known if config.flip == "auto" else config.flip == "yes",
-        cutout=(16 if known and not large and _cuts(config) else 0) if config.cutout < 0 else config.cutout,
+        flip=dataset.name in NATURAL if config.flip == "auto" else config.flip == "yes",
+        cutout=config.cutout,
         resized_crop=resized,
     )
-
-
-def _cuts(config: Config) -> bool:
-    """Return whether a box is cut out of every image: in published recipes, not in ours, whose set changes images
-    enough; beside it the box cost a point on held-out images (`compare-samplers`)."""
-    return not (config.preset == "default" and config.mixture)

@@ -1,8 +1,9 @@
-"""`invaug insights`: which symmetries do the labels have, and what does each cost?
+"""`invaug insights`: which symmetries does a network learn from this data, and how fully?
 
-One small network is trained under one constraint per family at once, over several seeds; the price of a family is its
-gamma at the end. Expensive families are then made smaller, all at once and by bisection, to find how far each is
-still cheap. Every training is a run of its own in the folder, so that a stopped search goes on where it was.
+One small network is trained under one constraint per family at once, over several seeds, each with a level of its own
+by the resilient rule; the gamma of a family at the end is the invariance gap that is left on training images. Families
+with a large gap are then made smaller, all at once and by bisection, to find how far each is learned. Every training is
+a run of its own in the folder, so that a stopped search is resumable.
 """
 
 from __future__ import annotations
@@ -25,19 +26,16 @@ from invaug.lab.config import Config
 from invaug.lab.display import Screen
 from invaug.lab.errors import RunError, UserError, nearest
 from invaug.lab.families import Ranges, explicit, is_graded, scaled, usable, usual
-from invaug.lab.insights_words import Finding, Prices, lines, toml
-from invaug.lab.methods import usual_epsilon
-from invaug.lab.record import read
+from invaug.lab.insights_words import NOT, Answer, Finding, lines, toml
 from invaug.lab.report import report_runs
-from invaug.lab.report.insights import CHEAP
+from invaug.lab.report.insights import MOSTLY
 from invaug.lab.report.reading import INSIGHTS
 from invaug.lab.run import check_usable
 from invaug.lab.signals import Stopped
 
-PRICE_SCALE = 0.5
-"""gamma after a training in which a constraint was violated by 1 from start to end: the step size is this over the
-number of steps, so that prices of long and short trainings can be compared. Small, so that a symmetry the labels do
-not have, whose gamma only grows, stays below the weight of the images as they are and spoils nothing for the others."""
+RULE = {"rule": configs.RESILIENT, "alpha": 1.0, "base": "clean", "cap": 1.0}
+"""With alpha 1, gamma is the gap itself, as a share of the loss of a guess. The cap keeps a symmetry that the labels do
+not have at most as heavy as the images as they are, so that it spoils nothing for the others."""
 LARGEST_SIDE = 64  # of the images of the small network
 HELD_OUT = 0.2
 LOOKS = 1.0  # transformed images per clean one, shared by all families
@@ -70,11 +68,10 @@ class Asked:
     images: int = 5000
     epochs: int = 8
     model: str = "auto"
-    epsilon: float | None = None
     image_size: int | None = None
 
 
-def insights(asked: Asked, out: Path | None, console: Screen, *, quiet: bool = False) -> tuple[Prices, Path]:
+def insights(asked: Asked, out: Path | None, console: Screen, *, quiet: bool = False) -> tuple[Answer, Path]:
     """Answer for a dataset; return what was found and the folder it is in."""
     if out:
         check_usable(out)
@@ -88,26 +85,26 @@ def insights(asked: Asked, out: Path | None, console: Screen, *, quiet: bool = F
     with progress_of(plan, console, quiet) as epoch_done:
         trainer = Trainer(asked, plan, folder, fabric, console, epoch_done)
         try:
-            prices = search(plan, trainer)
+            answer = search(plan, trainer)
         except Stopped as error:
             raise Stopped(error.signum, f"stopped and saved; go on with: {command(asked, folder)}") from None
-    atomic.write_text(folder / INSIGHTS, json.dumps(prices.as_json()))
-    return prices, folder
+    atomic.write_text(folder / INSIGHTS, json.dumps(answer.as_json()))
+    return answer, folder
 
 
 def run_insights(asked: Asked, out: Path | None, as_json: bool) -> None:
     """Answer for a dataset and print what was found, for people or as one JSON document."""
     console = Screen()
-    prices, folder = insights(asked, out, console, quiet=as_json)
-    if prices.suggested:
-        atomic.write_text(folder / SUGGESTED, toml(prices))
+    answer, folder = insights(asked, out, console, quiet=as_json)
+    if answer.suggested:
+        atomic.write_text(folder / SUGGESTED, toml(answer))
     (page,) = report_runs([folder])
     if as_json:
-        print(json.dumps({**prices.as_json(), "folder": str(folder), "report": str(page)}))
+        print(json.dumps({**answer.as_json(), "folder": str(folder), "report": str(page)}))
         return
-    for line in lines(prices):
+    for line in lines(answer):
         console.print(line, highlight=False, soft_wrap=True)
-    if prices.suggested:
+    if answer.suggested:
         console.print(f"config: {folder / SUGGESTED}, for invaug train --config", soft_wrap=True, highlight=False)
     console.print(f"report: {page}", soft_wrap=True, highlight=False)
 
@@ -126,7 +123,9 @@ def held_out(asked: Asked, seed: int) -> datasets.Dataset:
     options = {"data_dir": asked.data_dir, "seed": seed, "with_test": False, **settings_of_data(asked)}
     dataset = datasets.load(asked.data, **options)
     if len(dataset.classes) < 2:
-        raise UserError(f"{asked.data} has one class ({dataset.classes[0]}): labels that never differ have no price")
+        raise UserError(
+            f"{asked.data} has one class ({dataset.classes[0]}): labels that never differ have no symmetry to learn"
+        )
     return replace(dataset, test=dataset.test if dataset.val is None else dataset.val, val=None)
 
 
@@ -140,13 +139,10 @@ def plan_for(asked: Asked, dataset: datasets.Dataset) -> Plan:
         raise UserError(f"none of the families changes the images of {asked.data}: {', '.join(idle)}")
     n_images = len(dataset.train)
     batch = max(8, min(128, n_images // 16))
-    n_steps = asked.epochs * max(n_images // batch, 1)
     settings = {
-        "preset": "two-view", "data": asked.data, "method": "uniform", "model": asked.model, "epochs": asked.epochs,
-        "batch_size": batch,
-        "dual_lr": PRICE_SCALE / n_steps, "share": min(1.0, max(LOOKS / len(kept), 8 / batch)), "crop": 0, "cutout": 0,
-        "flip": "no", "resized_crop": "no", "checkpoint_minutes": 1.0,
-        "epsilon": usual_epsilon(len(dataset.classes)) if asked.epsilon is None else asked.epsilon,
+        "data": asked.data, "method": "constrained", "views": "both", "epsilon": RULE, "model": asked.model,
+        "epochs": asked.epochs, "batch_size": batch, "share": min(1.0, max(LOOKS / len(kept), 8 / batch)),
+        "crop": 0, "cutout": 0, "flip": "no", "resized_crop": "no", "checkpoint_minutes": 1.0,
         **settings_of_data(asked),
     }  # fmt: skip
     settings = {key: value for key, value in settings.items() if value is not None}
@@ -225,9 +221,8 @@ class Trainer:
         config = configs.build({**self.plan.settings, "seed": seed, "families": families})
         config = train.decide_for(config.model_copy(update={"data_dir": self.asked.data_dir}), dataset, config.method)
         found = self._train(config, dataset, folder)
-        found["reference"] = reference(read(folder), config, len(dataset.train))
         if not all(math.isfinite(gamma) for gamma in found["gamma"]):
-            raise RunError(f"the prices of {folder} are not finite: lower --epochs or raise --epsilon")
+            raise RunError(f"the gammas of {folder} are not finite: remove the folder and start again")
         atomic.write_text(done, json.dumps(found))
         return found
 
@@ -241,44 +236,31 @@ class Trainer:
         )  # fmt: skip
 
 
-def reference(rows: Sequence[Mapping[str, Any]], config: Config, n_images: int) -> float:
-    """Return the gamma of a constraint on the images as they are, had there been one: what learning at all costs.
-
-    Every family pays this too, so a price is read as what it costs beyond.
-    """
-    n_steps, gamma = max(n_images // config.batch_size, 1), 0.0
-    for row in rows:
-        gamma = max(gamma + config.dual_lr * n_steps * (row["train_loss"] - (config.epsilon or 0.0)), 0.0)
-    return gamma
-
-
-def search(plan: Plan, training: Callable[[str, int, Mapping[str, Ranges]], dict[str, Any]]) -> Prices:
-    """Return the price of every family, and how far each is cheap."""
+def search(plan: Plan, training: Callable[[str, int, Mapping[str, Ranges]], dict[str, Any]]) -> Answer:
+    """Return the gamma of every family, and how far each is learned."""
     trained = [training(f"seed-{seed}", seed, plan.families) for seed in range(plan.seeds)]
     names = list(plan.families)
     findings = {
         name: Finding(
             name, plan.families[name],
             gammas=[row["gamma"][k] for row in trained],
-            beyond=[row["gamma"][k] - row["reference"] for row in trained],
             losses=[row["families"][name]["uniform"]["loss"] for row in trained],
             accuracies=[row["families"][name]["uniform"]["accuracy"] for row in trained],
         )
         for k, name in enumerate(names)
     }  # fmt: skip
-    far = cheap_ranges(plan, training, findings)
+    far = learned_ranges(plan, training, findings)
     found = [replace(finding, factor=far[name]) for name, finding in findings.items()]
     clean = [row["test_accuracy"] for row in trained]
     seconds = sum(row["seconds"] for row in trained)
-    references = [row["reference"] for row in trained]
-    return Prices(plan.data, trained[0]["model"], trained[0]["epsilon"], clean, references, found, plan.idle, seconds)
+    return Answer(plan.data, trained[0]["model"], clean, found, plan.idle, seconds)
 
 
-def cheap_ranges(
+def learned_ranges(
     plan: Plan, training: Callable[[str, int, Mapping[str, Ranges]], dict[str, Any]], findings: Mapping[str, Finding]
 ) -> dict[str, float]:
-    """Return the part of its range up to which each family is cheap: bisection, all families in one training."""
-    low = {name: 0.0 if finding.verdict == "expensive" else 1.0 for name, finding in findings.items()}
+    """Return the part of its range up to which each family is learned: bisection, all families in one training."""
+    low = {name: 0.0 if finding.verdict == NOT else 1.0 for name, finding in findings.items()}
     high = dict.fromkeys(findings, 1.0)
     open_ones = [name for name in findings if low[name] < 1 and is_graded(plan.families[name])]
     for number in range(plan.rounds if open_ones else 0):
@@ -292,7 +274,7 @@ def cheap_ranges(
         row = training(f"round-{number + 1}", 0, families)
         for name, gamma in zip(families, row["gamma"], strict=True):
             if name in tried:
-                (low if gamma - row["reference"] <= CHEAP else high)[name] = tried[name]
+                (low if gamma <= MOSTLY else high)[name] = tried[name]
     return low
 
 

@@ -46,7 +46,7 @@ def evaluate_run(
         found = evaluate.whole(
             predictor.network, predictor.finish, dataset.test, facts.classes,
             [transforms for _, transforms in methods.transform_sets(config)],
-            n_draws=draws, n_images=images, n_steps=spec.settings.get("n_steps", config.n_steps), sampler=spec.sampler,
+            n_draws=draws, n_images=images, n_steps=config.n_steps, sampler=spec.sampler,
             workers=config.workers, progress=step,
         )  # fmt: skip
     about = {"run": str(run), "data": dataset.name, "model": config.model, "method": config.method}

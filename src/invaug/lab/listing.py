@@ -23,8 +23,8 @@ MODELS = {
     "wrn-40-2": "Wide ResNet of the paper, and any wrn-DEPTH-WIDTH",
 }
 SETS = {
-    "auto": "mild; wide for --method trivial",
-    "mild": "the same 14 operations, up to 18 degrees and 6 pixels, two in a row",
+    "auto": f"{configs.DEFAULT_SET}; wide for --method trivial",
+    "mild": "TrivialAugment's 14 operations, up to 18 degrees and 6 pixels, two applied in sequence",
     "wide": "TrivialAugment's wide set: 14 operations, up to 135 degrees and 32 pixels",
     "standard": "TrivialAugment's standard set: 14 operations, up to 30 degrees and 10 pixels",
     "rotations": "rotations by any angle up to --range radians",
@@ -32,10 +32,7 @@ SETS = {
     "scalings": "enlargements by exp(s), s up to --range",
 }
 PRESETS = {
-    "auto": "mild; wide for --method trivial",
-    "mild": "the same 14 operations, up to 18 degrees and 6 pixels, two in a row",
-    "default": "our own settings: one view an image, epsilon chosen while training",
-    "two-view": "the clean and the transformed view of every image, wide set, epsilon chosen while training",
+    "default": "our own settings: chains, one view per image, epsilon set by the resilient rule",
     "paper": "as the paper's text has it",
     "authors-code": "as the authors' code runs it",
 }

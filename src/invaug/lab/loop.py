@@ -10,7 +10,6 @@ from itertools import islice
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import torch
 from torch import Tensor
 
@@ -28,7 +27,7 @@ from invaug.lab.schedules import learning_rate
 from invaug.lab.signals import Signals, Stopped
 from invaug.lab.tally import Tally
 from invaug.lab.training import Training
-from invaug.scoring import seed_own
+from invaug.rng import mix, seed_own
 
 NAN_QUOTA = 0.01  # share of an epoch's batches that on_nan=skip may leave out; one is always allowed
 Row = dict[str, Any]
@@ -125,9 +124,9 @@ def fit(
 
 
 def _out_of_reach(rows: list[Row], training: Training) -> list[bool]:
-    """Return which constraints cannot be met; an epsilon that is chosen while training always can."""
+    """Return which constraints cannot be met; a level that a rule sets is never out of reach."""
     constraints = training.problem.constraints
-    return [stuck and not each.auto for stuck, each in zip(out_of_reach(rows), constraints, strict=True)]
+    return [stuck and not each.level.chosen for stuck, each in zip(out_of_reach(rows), constraints, strict=True)]
 
 
 def _go_back(folder: Path, training: Training, watch: Watch) -> None:
@@ -167,11 +166,11 @@ def one_epoch(
 def take_step(config: Config, training: Training, group: list[Batch], lr: float) -> Step:
     """Take one primal and one dual step on a group of batches; if anything is not finite, change nothing and raise."""
     fabric, steps = training.fabric, []
-    undo = training.undoing(torch.cat([batch.indices for batch in group]))
+    undo = training.undoing()
     for i, batch in enumerate(group):
         # every random number of this batch comes from these four, so a resumed run repeats it
-        seed_own(mixed(config.seed, training.epoch, training.batch + i, fabric.global_rank), fabric.device)
-        step: Step = training.problem(training.model, batch.images, batch.targets, indices=batch.indices)
+        seed_own(mix(config.seed, training.epoch, training.batch + i, fabric.global_rank), fabric.device)
+        step: Step = training.problem(training.model, batch.images, batch.targets)
         blamed = ranks.largest(fabric, 0 if torch.isfinite(step.lagrangian) else 1 + fabric.global_rank)[0]
         if blamed:
             undo()
@@ -180,7 +179,7 @@ def take_step(config: Config, training: Training, group: list[Batch], lr: float)
         with fabric.no_backward_sync(training.model, enabled=i + 1 < len(group)):
             fabric.backward(step.lagrangian / config.accumulate)
         steps.append(step)
-    if not _update(config, training, lr, torch.stack([step.slack for step in steps]).mean(0)):
+    if not _update(config, training, lr, [step.slack for step in steps]):
         undo()
         raise BadStepError(_complaint("the gradient is not finite", group[-1]))
     for step, batch in zip(steps, group, strict=True):
@@ -189,7 +188,7 @@ def take_step(config: Config, training: Training, group: list[Batch], lr: float)
     return steps[-1]
 
 
-def _update(config: Config, training: Training, lr: float, slack: Tensor) -> bool:
+def _update(config: Config, training: Training, lr: float, slacks: list[Tensor]) -> bool:
     """Take the primal step, then the dual step; return whether the gradients allowed it."""
     fabric, scaler = training.fabric, getattr(training.fabric.strategy.precision, "scaler", None)
     norm = fabric.clip_gradients(
@@ -203,7 +202,7 @@ def _update(config: Config, training: Training, lr: float, slack: Tensor) -> boo
     training.optimizer.step()  # with a scaler, an overflow only lowers its scale
     training.optimizer.zero_grad()
     if finite:
-        training.problem.dual_step(slack)
+        training.problem.dual_step(slacks)
     ranks.average_buffers(fabric, training.model)
     if training.average:
         training.average.update_parameters(training.model)
@@ -280,8 +279,3 @@ def _remember_best(training: Training, row: Row) -> None:
 def _stale(config: Config, training: Training) -> bool:
     """Whether validation has not improved for as long as the config allows."""
     return bool(config.early_stop) and training.epoch - training.best["epoch"] >= config.early_stop
-
-
-def mixed(*numbers: int) -> int:
-    """Return one seed from several numbers."""
-    return int(np.random.SeedSequence(numbers).generate_state(1, np.uint64)[0] >> 1)

@@ -6,51 +6,46 @@ import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
-from typing import Any, Literal
+from typing import Any
 
-import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-from invaug import Constraint, InvarianceConstrained, InvarianceMixture, TransformSet, metropolis_hastings, sets, worst
+from invaug import Constraint, InvarianceConstrained, TransformSet, metropolis_hastings, sets, views, worst
 from invaug.lab import policies
 from invaug.lab.autoaugment import autoaugment
-from invaug.lab.config import Config
+from invaug.lab.config import CONSTRAINED, DEFAULT_SET, FIXED_GAMMA, Config, is_rule, rule_of
 from invaug.lab.datasets import Dataset
 from invaug.lab.deepaa import deepaa
 from invaug.lab.errors import UserError
 from invaug.lab.finish import Finish
 from invaug.lab.tally import finite
+from invaug.levels import Resilient
 from invaug.samplers import Sampler
 
-CPU = torch.device("cpu")
 PolicyFactory = Callable[[Config, Dataset], policies.Policy]
 
 
 @dataclass(frozen=True)
 class MethodSpec:
-    """How a method differs: whether it constrains, what it samples with, which settings it fixes, which policy."""
+    """How a method differs: what it samples with, which settings it fixes, which policy it trains on."""
 
     summary: str
-    constrains: bool = False
     sampler: Sampler = metropolis_hastings
     settings: dict[str, Any] = field(default_factory=dict)
     policy: PolicyFactory | None = None
 
 
 METHODS: dict[str, MethodSpec] = {
-    "constrained": MethodSpec("loss on λ_c's transformations at most epsilon (the paper)", True),
-    "learned": MethodSpec(
-        "loss on transformations drawn by how hard they have been at most epsilon", True, settings={"n_steps": 0}
-    ),
-    "uniform": MethodSpec("loss on uniform transformations at most epsilon", True, settings={"n_steps": 0}),
-    "worst": MethodSpec("loss on the worst proposal at most epsilon", True, worst),
-    "penalty": MethodSpec("clean loss + gamma_init * loss on λ_c's transformations", True, settings={"dual_lr": 0.0}),
+    "constrained": MethodSpec("invaug: loss on λ_c's transformations at most epsilon, a gamma that adapts"),
+    "uniform": MethodSpec("the same with uniform draws instead of chains (ablation)"),
+    "worst": MethodSpec("the same with the worst proposal instead of λ_c's", worst),
+    "penalty": MethodSpec("clean loss + gamma_init * loss on λ_c's transformations", settings={"dual_lr": 0.0}),
     "identity-mix": MethodSpec(
-        "clean and λ_c's images, equally weighted", True, settings={"dual_lr": 0.0, "gamma_init": 1.0}
+        "clean and λ_c's images, equally weighted", settings={"dual_lr": 0.0, "gamma_init": 1.0}
     ),
-    "sampled": MethodSpec("λ_c's images alone", True, settings={"dual_lr": 0.0, "gamma_init": 1.0, "clean": False}),
-    "none": MethodSpec("crop, flip, cutout only"),
+    "sampled": MethodSpec("λ_c's images alone", settings={"dual_lr": 0.0, "gamma_init": 1.0, "views": views.kept_only}),
+    "none": MethodSpec("crop and flip only"),
     "trivial": MethodSpec(
         "TrivialAugment: one operation per image", policy=lambda config, _: policies.trivial(trivial_set(config))
     ),
@@ -81,11 +76,11 @@ def transform_sets(config: Config) -> tuple[tuple[str, TransformSet], ...]:
 
 def set_name(config: Config) -> str:
     """Return what the transformations are called."""
-    return " + ".join(config.families) or ("mild" if config.set == "auto" else config.set)
+    return " + ".join(config.families) or (DEFAULT_SET if config.set == "auto" else config.set)
 
 
 def depth(config: Config) -> int:
-    """Return how many operations follow one another in a view of a constraint: a mild set needs several."""
+    """Return how many operations are applied in sequence: a mild set needs several."""
     return config.depth or (2 if set_name(config) == "mild" else 1)
 
 
@@ -124,19 +119,23 @@ def trivial_set(config: Config) -> TransformSet:
     return transform_set(config.model_copy(update={"set": "wide"}) if config.set == "auto" else config)
 
 
-Level = float | Literal["auto"]
-
-
 def usual_epsilon(n_classes: int) -> float:
     """Return about a third of the loss of a guess: 0.8 for ten classes, as in the paper."""
     return round(0.35 * math.log(n_classes), 2)
 
 
+Level = float | Resilient
+
+
 def epsilon(config: Config, n_classes: int) -> Level:
-    """Return the given epsilon, or that of a preset; methods with a fixed gamma have no level to keep."""
-    if not METHODS[config.method].settings.get("dual_lr", 1.0):
+    """Return the level that is given, or that of a preset; methods with a fixed gamma have no level to keep."""
+    if config.method in FIXED_GAMMA:
         return 0.0
-    return usual_epsilon(n_classes) if config.epsilon is None else config.epsilon
+    if config.epsilon is None:
+        return usual_epsilon(n_classes)
+    if isinstance(config.epsilon, float):
+        return config.epsilon
+    return rule_of(config.epsilon) if isinstance(config.epsilon, dict) else Resilient()
 
 
 def epsilons(config: Config, n_classes: int) -> list[Level]:
@@ -148,9 +147,9 @@ def epsilons(config: Config, n_classes: int) -> list[Level]:
 
 
 def ended_on(config: Config, rows: Sequence[Mapping[str, Any]]) -> float | None:
-    """Return the epsilon of a run by its record: the given one, or what "auto" was in the last epoch."""
-    if config.epsilon != "auto":
-        return finite(config.epsilon)
+    """Return the epsilon of a run by its record: the given one, or what its rule had set in the last epoch."""
+    if not is_rule(config.epsilon):
+        return finite(config.epsilon)  # type: ignore[arg-type]  # a number, or none
     own = ["epsilon" in family for family in config.families.values()] or [False]
     levels = rows[-1].get("epsilon") or [] if rows else []
     return next((level for level, has_its_own in zip(levels, own, strict=False) if not has_its_own), None)
@@ -166,37 +165,26 @@ def loss_function(config: Config) -> Callable[[Tensor, Tensor], Tensor]:
     return partial(F.cross_entropy, reduction="none", label_smoothing=config.label_smoothing)
 
 
-def scoring_dtype(config: Config, device: torch.device) -> torch.dtype | None:
-    """Return the precision proposals are scored in; by itself a lower one only where there are units for it."""
-    units = device.type == "cuda" and torch.cuda.is_bf16_supported(including_emulation=False)
-    by_itself = config.scoring_precision == "auto" and config.precision == "32-true" and units
-    return torch.bfloat16 if by_itself or config.scoring_precision == "bf16" else None
+VIEWS: Mapping[str, Any] = {"one": "one", "both": "both", "apart": views.apart}
 
 
-def problem(config: Config, dataset: Dataset, finish: Finish, device: torch.device = CPU) -> InvarianceConstrained:
+def constraints(config: Config, n_classes: int) -> list[Constraint]:
+    """Return the constraints of the method, none where it has none."""
+    if config.method not in CONSTRAINED:
+        return []
+    pairs = zip(transform_sets(config), epsilons(config, n_classes), strict=True)
+    sampler, n_ops = METHODS[config.method].sampler, depth(config)
+    return [Constraint(replace(each, depth=n_ops), level, sampler, config.share) for (_, each), level in pairs]
+
+
+def problem(config: Config, dataset: Dataset, finish: Finish) -> InvarianceConstrained:
     """Return the constrained problem the method is; without constraints it is plain training on the policy's images."""
     spec = METHODS[config.method]
-    constraints = []
-    if spec.constrains:
-        pairs = zip(transform_sets(config), epsilons(config, len(dataset.classes)), strict=True)
-        in_a_row = depth(config)
-        constraints = [
-            Constraint(replace(s, depth=in_a_row), level, spec.sampler, config.share) for (_, s), level in pairs
-        ]
-    names = ("n_steps", "n_views", "dual_lr", "gamma_init", "normalized", "price", "learn")
-    settings = {name: getattr(config, name) for name in names} | spec.settings
-    kind: type[InvarianceConstrained] = InvarianceConstrained
-    if config.mixture and constraints:
-        kind, settings = InvarianceMixture, settings | {"watched": config.watched}
-    if config.remember and constraints and settings["n_steps"]:
-        settings |= {"remember": len(dataset.train), "age": config.remember}
-    settings["normalized"] = config.normalized and settings.get("clean", True)
-    return kind(
-        *constraints, scoring=config.scoring, scoring_batch=config.scoring_batch,
-        scoring_dtype=scoring_dtype(config, device), joint=config.joint, seed=config.seed,
-        loss_fn=loss_function(config),
-        finish=_after(spec.policy(config, dataset), finish) if spec.policy else finish, **settings,
-    )  # fmt: skip
+    names = ("n_steps", "n_views", "dual_lr", "gamma_init", "scoring", "scoring_batch", "seed")
+    settings = {name: getattr(config, name) for name in names} | {"views": VIEWS[config.views]} | spec.settings
+    finished = _after(spec.policy(config, dataset), finish) if spec.policy else finish
+    bound = constraints(config, len(dataset.classes))
+    return InvarianceConstrained(*bound, loss_fn=loss_function(config), finish=finished, **settings)
 
 
 def _after(policy: policies.Policy, finish: Callable[[Tensor], Tensor]) -> Callable[[Tensor], Tensor]:

@@ -1,11 +1,11 @@
 """Policies: what other methods do to every image before training on it, in layers of one operation each.
 
-A policy draws first, as data, one `Draw` per layer, and applies what was drawn with invaug's own exact operations.
+A policy draws first, as data, one `Draw` with its layers, and applies it with invaug's own exact operations.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from functools import cached_property, partial
 from typing import Any
@@ -21,7 +21,7 @@ from invaug.ops import Op
 from invaug.transforms import TransformSet
 
 Array = np.ndarray[Any, Any]
-Law = Callable[[int, torch.Generator | None], tuple[Draw, ...]]
+Law = Callable[[int, torch.Generator | None], Draw]
 Step = Callable[[TransformSet, Tensor, Draw], Tensor]
 
 IDENTITY = "Identity"
@@ -37,34 +37,34 @@ class Policy:
     n_layers: int = 1
     step: Step = TransformSet.apply
 
-    def draw(self, n: int, *, generator: torch.Generator | None = None) -> tuple[Draw, ...]:
-        """Return one draw of n transformations per layer, from the generator (or torch's own)."""
+    def draw(self, n: int, *, generator: torch.Generator | None = None) -> Draw:
+        """Return n transformations of `n_layers` operations each, from the generator (or torch's own)."""
         if n < 0:
             raise ValueError(f"n must not be negative, got {n}")
         return self.law(n, generator)
 
-    def apply(self, images: Tensor, draws: Sequence[Draw]) -> Tensor:
-        """Return new images, each under its transformations, layer after layer; the same draws give the same bytes."""
-        self._check(draws)
-        for draw in draws:
-            images = self.step(self.transforms, images, draw)
+    def apply(self, images: Tensor, draw: Draw) -> Tensor:
+        """Return new images, each under its transformations, layer after layer; the same draw gives the same bytes."""
+        self._check(draw)
+        for i in range(draw.depth):
+            images = self.step(self.transforms, images, draw.layer(i))
         return images
 
-    def describe(self, draws: Sequence[Draw]) -> list[str]:
+    def describe(self, draw: Draw) -> list[str]:
         """Return what happens to each image, in words: `Rotate -9, Equalize`."""
-        self._check(draws)
-        layers = [self.transforms.describe(draw) for draw in draws]
+        self._check(draw)
+        layers = [self.transforms.describe(draw.layer(i)) for i in range(draw.depth)]
         changes = [[words for words in image if words != IDENTITY] for image in zip(*layers, strict=True)]
         return [", ".join(words) or IDENTITY for words in changes]
 
-    def _check(self, draws: Sequence[Draw]) -> None:
-        if len(draws) != self.n_layers:
-            raise ValueError(f"draws must have one draw per layer ({self.n_layers}), got {len(draws)}")
+    def _check(self, draw: Draw) -> None:
+        if draw.depth != self.n_layers:
+            raise ValueError(f"draw must have one layer per layer of the policy ({self.n_layers}), got {draw.depth}")
 
 
 def trivial(transforms: TransformSet) -> Policy:
     """Return TrivialAugment: one operation of the set per image, at a uniform level."""
-    return Policy(transforms, lambda n, generator: (transforms.draw(n, generator=generator),))
+    return Policy(transforms, lambda n, generator: transforms.draw(n, generator=generator), transforms.depth)
 
 
 def randaugment(n_ops: int = 2, magnitude: int = 9, max_magnitude: int = 30) -> Policy:
@@ -123,14 +123,16 @@ def layered(transforms: TransformSet, rows: Rows, step: Step = TransformSet.appl
     return Policy(transforms, partial(_draw_rows, transforms, rows), len(rows.op), step)
 
 
-def _draw_rows(transforms: TransformSet, rows: Rows, n: int, generator: torch.Generator | None) -> tuple[Draw, ...]:
+def _draw_rows(transforms: TransformSet, rows: Rows, n: int, generator: torch.Generator | None) -> Draw:
     numbers = uniforms(generator, len(rows.op), UNIFORMS, n)
     if rows.joint:
         numbers[:, 0] = numbers[0, 0]
-    return tuple(_draw_layer(transforms, rows, layer, numbers[layer]) for layer in range(len(rows.op)))
+    layers = [_draw_layer(transforms, rows, layer, numbers[layer]) for layer in range(len(rows.op))]
+    return Draw(*(torch.from_numpy(np.stack(column, axis=1)) for column in zip(*layers, strict=True)))
 
 
-def _draw_layer(transforms: TransformSet, rows: Rows, layer: int, numbers: Array) -> Draw:
+def _draw_layer(transforms: TransformSet, rows: Rows, layer: int, numbers: Array) -> tuple[Array, Array, Array, Array]:
+    """Return operation, level, magnitude and place of every image in a layer."""
     row = rows.shares[layer].searchsorted(numbers[0], side="right")
     applied = numbers[1] < rows.probability[layer, row]
     op = np.where(applied, rows.op[layer, row], transforms.names.index(IDENTITY))
@@ -138,7 +140,7 @@ def _draw_layer(transforms: TransformSet, rows: Rows, layer: int, numbers: Array
     magnitude = np.where(applied, rows.magnitude[layer, row], 0.0)
     minus = np.array([each.signed for each in transforms.ops])[op] & (numbers[2] < 0.5)
     signed = np.where(minus, -magnitude, magnitude) + 0.0  # no -0
-    return Draw(*map(torch.from_numpy, (op, level, signed, numbers[3:].T.copy())))
+    return op, level, signed, numbers[3:].T
 
 
 def uniforms(generator: torch.Generator | None, *shape: int) -> Array:

@@ -84,6 +84,7 @@ def read_config(folder: Path) -> tuple[Config, DataFacts]:
     """Return the config of a run and what it knows of its data."""
     content = _read_toml(folder)
     content.pop("versions", None)
+    configs.refuse_removed(content, f"{folder} is a run of an older version: ")
     try:
         known = DataFacts.read(content.pop("dataset", {}))
     except (TypeError, ValueError, AttributeError):

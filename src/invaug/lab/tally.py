@@ -9,9 +9,12 @@ import numpy as np
 import torch
 
 from invaug import Draw, InvarianceConstrained, Step, TransformSet
+from invaug.images import doubles
 from invaug.lab.batches import Batch
 
 BINS = 20  # of a continuous magnitude
+N_SIMULATED = 400  # epochs of uniform draws, for the range their entropy has
+Array = np.ndarray[Any, Any]
 AT_ONCE = 64  # batches whose draws are counted together: for one, the calls are the cost
 
 
@@ -22,10 +25,9 @@ class Tally:
         self.problem = problem
         self.n_images = 0
         self.n_batches = 0
-        self.loss = self.correct = problem.gamma.new_zeros(())
+        self.loss = self.correct = torch.zeros((), dtype=torch.float64)
         self.slack, self.level = torch.zeros_like(problem.gamma), torch.zeros_like(problem.gamma)
-        self.acceptance = torch.zeros(len(problem.constraints))
-        self.staleness, self.n_stale = torch.zeros(2, len(problem.constraints))
+        self.acceptance = torch.zeros(len(problem.constraints), dtype=torch.float64)
         self._counts = [torch.zeros(shape_of(c.transforms), dtype=torch.long) for c in problem.constraints]
         self._uncounted: list[tuple[Draw | None, ...]] = []
 
@@ -34,12 +36,12 @@ class Tally:
         n = len(batch.targets)
         self.n_images += n
         self.n_batches += 1
-        self.loss = self.loss + step.loss * n
+        loss = doubles(step.loss) * n
+        self.loss = self.loss.to(loss.device) + loss
         self.slack, self.level = self.slack + step.slack * n, self.level + step.epsilon * n
         self.acceptance = self.acceptance + step.acceptance
-        stale = step.staleness.cpu()
-        self.staleness, self.n_stale = self.staleness + stale.nan_to_num(), self.n_stale + ~stale.isnan()
-        self.correct = self.correct + (step.outputs.argmax(1) == batch.targets).sum()
+        right = (step.outputs.argmax(1) == batch.targets).sum()
+        self.correct = self.correct.to(loss.device) + right.to(loss.device)
         self._uncounted.append(step.kept)
         if len(self._uncounted) >= AT_ONCE:
             self._count()
@@ -60,20 +62,19 @@ class Tally:
     def vector(self) -> torch.Tensor:
         """Return all sums as one vector of doubles on the CPU, which holds every one of them exactly."""
         sizes = torch.tensor([self.n_images, self.n_batches])
-        parts = [sizes, self.loss, self.correct, self.slack, self.level, self.acceptance, self.staleness,
-                 self.n_stale, *self.counts]  # fmt: skip
+        parts = [sizes, self.loss, self.correct, self.slack, self.level, self.acceptance, *self.counts]
         return torch.cat([part.detach().cpu().double().reshape(-1) for part in parts])
 
     def restore(self, vector: torch.Tensor) -> None:
         """Take the sums from a vector: of this tally after a resume, or the sum over ranks."""
         self._uncounted.clear()
         k, shapes = len(self._counts), [counts.shape for counts in self._counts]
-        parts = vector.split([2, 1, 1, k, k, k, k, k, *(shape.numel() for shape in shapes)])
+        parts = vector.split([2, 1, 1, k, k, k, *(shape.numel() for shape in shapes)])
         self.n_images, self.n_batches = (int(size) for size in parts[0])
         self.loss, self.correct = (part.view(()).to(self.loss) for part in parts[1:3])
         self.slack, self.level = parts[3].to(self.slack), parts[4].to(self.level)
-        self.acceptance, self.staleness, self.n_stale = (part.to(self.acceptance) for part in parts[5:8])
-        self._counts = [part.long().view(shape) for part, shape in zip(parts[8:], shapes, strict=True)]
+        self.acceptance = parts[5].to(self.acceptance)
+        self._counts = [part.long().view(shape) for part, shape in zip(parts[6:], shapes, strict=True)]
 
     def row(self) -> dict[str, Any]:
         """Return the epoch in plain names and units."""
@@ -86,8 +87,11 @@ class Tally:
             "epsilon": [finite(each) for each in level.tolist()],
             "gamma": self.problem.gamma.tolist(),
             "acceptance": [finite(share) for share in (self.acceptance / max(self.n_batches, 1)).tolist()],
-            **({"staleness": (self.staleness / self.n_stale.clamp(min=1)).tolist()} if self.problem.memories else {}),
             "entropy": [entropy(counts) for counts in self.counts],
+            "entropy_uniform": [
+                entropy_of_uniform(weights_of(c.transforms), int(counts.sum()))
+                for c, counts in zip(self.problem.constraints, self.counts, strict=True)
+            ],
             "kept": [
                 dict(zip(c.transforms.names, counts.tolist(), strict=True))
                 for c, counts in zip(self.problem.constraints, self.counts, strict=True)
@@ -106,20 +110,43 @@ def shape_of(transforms: TransformSet) -> tuple[int, int]:
 
 
 def histogram(transforms: TransformSet, draw: Draw) -> torch.Tensor:
-    """Return how often each operation was kept at each level; of several in a row, each counts."""
+    """Return how often each operation was kept at each level; of several in sequence, each counts."""
     n_ops, n_columns = shape_of(transforms)
-    column = draw.level
-    if any(op.continuous for op in transforms.ops):  # such a magnitude has no level
-        size = draw.magnitude.reshape(len(draw), -1)[:, 0]  # the first axis stands for both
-        low, high = torch.tensor([(-op.stop if op.signed else op.start, op.stop) for op in transforms.ops])[draw.op].T
+    op, column = draw.op.flatten().cpu(), draw.level.flatten().cpu()
+    if any(each.continuous for each in transforms.ops):  # such a magnitude has no level
+        size = draw.magnitude.reshape(len(op), -1)[:, 0].cpu()  # the first axis stands for all
+        low, high = torch.tensor([(-each.stop if each.signed else each.start, each.stop) for each in transforms.ops])[
+            op
+        ].T
         binned = ((size - low) / (high - low) * BINS).nan_to_num().long().clamp(0, BINS - 1)
-        column = torch.where(draw.level < 0, binned, draw.level)
-    cells = draw.op.cpu().numpy() * n_columns + column.cpu().numpy()
-    counts = torch.from_numpy(np.bincount(cells, minlength=n_ops * n_columns)).view(n_ops, n_columns)
-    return counts if draw.then is None else counts + histogram(transforms, draw.then)
+        column = torch.where(column < 0, binned, column)
+    cells = op.numpy() * n_columns + column.numpy()
+    return torch.from_numpy(np.bincount(cells, minlength=n_ops * n_columns)).view(n_ops, n_columns)
 
 
 def entropy(counts: torch.Tensor) -> float:
     """Return the entropy of the kept operations, in nats."""
-    shares = counts.sum(1).double() / max(int(counts.sum()), 1)
-    return float(-(shares * shares.clamp(min=1e-300).log()).sum())
+    return float(entropies(counts.sum(1).double().numpy()[None])[0])
+
+
+def entropies(counts: Array) -> Array:
+    """Return the entropy of each row of counts, in nats."""
+    shares = counts / np.maximum(counts.sum(1, keepdims=True), 1)
+    found: Array = -(shares * np.log(np.maximum(shares, 1e-300))).sum(1)
+    return found
+
+
+def weights_of(transforms: TransformSet) -> Array:
+    """Return how likely a uniform draw of the set is each operation."""
+    weights = np.asarray(transforms.weights or [1.0] * len(transforms.ops))
+    shares: Array = weights / weights.sum()
+    return shares
+
+
+def entropy_of_uniform(weights: Array, n: int) -> list[float]:
+    """Return the 2.5 and 97.5 % quantiles of the entropy of n draws by these weights, simulated with a fixed seed.
+
+    Few draws have a lower entropy than their law, so the entropy of kept operations is read against this range.
+    """
+    simulated = entropies(np.random.default_rng(0).multinomial(n, weights, N_SIMULATED))
+    return [float(quantile) for quantile in np.quantile(simulated, [0.025, 0.975])]

@@ -53,8 +53,6 @@ def run_all(
         given = {**stored_settings(out, given, compare, trust_model), **given}
     config = decide(configs.build(given))
     fabric = ranks.launch(config)
-    if fabric.world_size > 1 and not resume:
-        config = without_memory(config, fabric.world_size, asked="remember" in given)
     root = Path(ranks.first_does(fabric, lambda: str(out or free_folder(default_folder(config)))))
     wanted = dict.fromkeys([*COMPARED, config.method]) if compare else {config.method: None}
     folders = {method: root / method if compare else root for method in wanted}
@@ -85,7 +83,7 @@ def run_all(
 
 def stored_settings(out: Path, given: Mapping[str, Any], compare: bool, trust_model: bool) -> dict[str, Any]:
     """Return the settings the run was started with; of several compared, those of one that has begun."""
-    methods_there = dict.fromkeys([configs.method_of(given), *COMPARED])
+    methods_there = dict.fromkeys([str(given.get("method", configs.DEFAULT_METHOD)), *COMPARED])
     folders = [out / method for method in methods_there] if compare else [out]
     folder = next((folder for folder in folders if (folder / "config.toml").exists()), None)
     if folder is None:
@@ -148,20 +146,16 @@ def decide(config: Config) -> Config:
     return config
 
 
-def without_memory(config: Config, n_ranks: int, *, asked: bool) -> Config:
-    """Return the config of several ranks: chains are remembered on one device alone, which torchrun does not tell."""
-    if config.remember and asked:
-        raise UserError(f"remember {config.remember} needs one device, this run has {n_ranks}: say --remember 0")
-    return config.model_copy(update={"remember": 0})
-
-
 def decide_for(config: Config, dataset: datasets.Dataset, method: str) -> Config:
-    """Return the config with what depends on the data filled in: the model and epsilon."""
+    """Return the config with what depends on the data filled in: the model, the set and epsilon."""
     changes: dict[str, Any] = {"method": method}
     if config.model == "auto":
         changes["model"] = "cnn-small" if dataset.image_shape[0] == 1 else "resnet-8"
-    if methods.METHODS[method].constrains:
-        changes["epsilon"] = methods.epsilon(config.model_copy(update=changes), len(dataset.classes))
+    if config.set == "auto" and method != "trivial":
+        changes["set"] = configs.DEFAULT_SET
+    if method in configs.CONSTRAINED:
+        level = methods.epsilon(config.model_copy(update=changes), len(dataset.classes))
+        changes["epsilon"] = level if isinstance(level, float) else configs.rule_table(level)
     return config.model_copy(update=changes)
 
 
@@ -281,7 +275,7 @@ def refuse_changes(folder: Path, config: Config) -> None:
 def summary(config: Config, dataset: datasets.Dataset, folder: Path, training: Training) -> dict[str, Any]:
     """Return what a run ends with: accuracy clean and under the set, gamma, whether the constraint holds."""
     rows = read(folder)
-    plain = Finish(dataset.mean, dataset.std, Randomness(0, False, 0, False)).to(training.problem.gamma.device)
+    plain = Finish(dataset.mean, dataset.std, Randomness(0, False, 0, False)).to(training.fabric.device)
     names, sets = zip(*methods.transform_sets(config), strict=True)
     each = under_each(
         training.network,
@@ -293,8 +287,8 @@ def summary(config: Config, dataset: datasets.Dataset, folder: Path, training: T
         workers=config.workers,
     )
     last, changed = rows[-1], averaged(each)
-    levels = methods.epsilons(config, len(dataset.classes))  # one that was chosen is neither kept nor violated
-    given = [slack for slack, level in zip(last["slack"], levels, strict=False) if level != "auto"]
+    levels = methods.epsilons(config, len(dataset.classes))  # one that a rule sets is neither kept nor violated
+    given = [slack for slack, level in zip(last["slack"], levels, strict=False) if isinstance(level, float)]
     return {
         "run": str(folder), "method": config.method, "data": dataset.name, "model": config.model,
         "preset": config.preset, "epochs": len(rows),
@@ -316,9 +310,11 @@ def feasible(slacks: list[float | None]) -> bool | None:
 
 def _headline(config: Config, dataset: datasets.Dataset) -> str:
     constraint = ""
-    if methods.METHODS[config.method].constrains:
-        constraint = f", {methods.set_name(config)} set, epsilon {config.epsilon}"
-    return f"{config.method}: {config.model} on {len(dataset.train.targets):,} images of {dataset.name}{constraint}"
+    if config.method in configs.CONSTRAINED:
+        level = "set by the resilient rule" if configs.is_rule(config.epsilon) else config.epsilon
+        constraint = f", {methods.set_name(config)} set, epsilon {level}"
+    images = f"{len(dataset.train.targets):,} images of {dataset.name}"
+    return f"{configs.label(config.method)}: {config.model} on {images}{constraint}"
 
 
 def _in_words(row: Mapping[str, Any]) -> dict[str, str]:
@@ -327,13 +323,13 @@ def _in_words(row: Mapping[str, Any]) -> dict[str, str]:
     ends = [(loss, loss - slack) for loss, slack in pairs if None not in (loss, slack, row["feasible"])]
     held = {True: "feasible", False: "violated", None: "-"}[row["feasible"]]
     if row["epsilon_chosen"]:
-        held = f"epsilon {row['epsilon']:.2f}, chosen"
+        held = f"epsilon {row['epsilon']:.2f}, by its rule"
     numbers = " ".join(f"{loss:.2f} vs {level:.4g}" for loss, level in ends)
     if len(ends) > 2:
         above, levels = sum(loss > level for loss, level in ends), {f"{level:.4g}" for _, level in ends}
         numbers = f"{above} of {len(ends)} above {levels.pop() if len(levels) == 1 else 'their epsilons'}"
     return {
-        "method": row["method"],
+        "method": configs.label(row["method"]),
         "clean": f"{row['test_accuracy']:.1%}",
         "transformed": f"{row['transformed_accuracy']:.1%}",
         "gamma": " ".join(f"{gamma:.3f}" for gamma in row["gamma"]) or "-",

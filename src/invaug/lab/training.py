@@ -8,7 +8,6 @@ from typing import Any
 
 import torch
 from lightning_fabric import Fabric
-from torch import Tensor
 from torch.optim.swa_utils import AveragedModel, get_ema_multi_avg_fn
 
 from invaug import InvarianceConstrained
@@ -19,7 +18,6 @@ from invaug.lab.errors import UserError
 from invaug.lab.finish import Finish, randomness
 from invaug.lab.memory import keep_freed
 from invaug.lab.tally import Tally
-from invaug.memory import ChainMemory
 
 
 @dataclass
@@ -80,21 +78,16 @@ class Training:
         for name in ("batch", "seconds", "skipped", "best"):
             setattr(self, name, state[name])
 
-    def undoing(self, indices: Tensor) -> Callable[[], None]:
-        """Return what takes back the forward passes to come on some images, whose losses or gradients are of no use."""
-        state = [*self.model.buffers(), self.problem.n_batches, *self.problem.tables.buffers()]
+    def undoing(self) -> Callable[[], None]:
+        """Return what takes back the forward passes to come, whose losses or gradients are of no use."""
+        state = [*self.model.buffers(), self.problem.n_batches]
         before = [buffer.clone() for buffer in state]
-        # of the chains those of these images alone: there may be millions
-        memories = [memory for memory in self.problem.memories if isinstance(memory, ChainMemory)]
-        chains = [(memory, memory.copied(indices)) for memory in memories]
 
         @torch.no_grad()
         def undo() -> None:
             self.optimizer.zero_grad()
             for buffer, as_it_was in zip(state, before, strict=True):
                 buffer.copy_(as_it_was)
-            for memory, copies in chains:
-                memory.put_back(indices, copies)
 
         return undo
 
@@ -121,7 +114,7 @@ def prepare(config: Config, dataset: Dataset, fabric: Fabric) -> tuple[Training,
     model = models.build(config.model, len(dataset.classes), dataset.image_shape)
     model = model.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
     finish = Finish(dataset.mean, dataset.std, randomness(config, dataset)).to(fabric.device)
-    problem = methods.problem(config, dataset, finish, fabric.device).to(fabric.device)
+    problem = methods.problem(config, dataset, finish).to(fabric.device)
     optimizer = OPTIMIZERS[config.optimizer](model.parameters(), config)
     average = (
         AveragedModel(model, multi_avg_fn=get_ema_multi_avg_fn(config.ema), use_buffers=True) if config.ema else None

@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from itertools import pairwise
 from typing import Any
 
-from invaug.lab.config import NO_CHAINS, Config
+from invaug.lab.config import BOUNDED, CONSTRAINED, Config, is_rule
 
 Row = Mapping[str, Any]
 GEOMETRIC = ("Rotate", "ShearX", "ShearY", "TranslateX", "TranslateY")
@@ -17,9 +17,8 @@ PLAIN = ("Identity", "AutoContrast", "Equalize")
 EXTREME = 5 / 6  # of the way from doing nothing to the largest magnitude
 TEST, HELD_OUT = "test", "held_out"
 """The images a run is measured on when it is done."""
-# without importing torch
-CONSTRAINS = ("constrained", "learned", "uniform", "worst", "penalty", "identity-mix", "sampled")
 POINTS = 21  # of a curve
+LEAST_SHARE = 1 / 8  # of a batch that one view per image measures a constraint on, as invaug.views has it
 BINS = 6  # of the levels in the results
 
 
@@ -48,16 +47,22 @@ def numbers(config: Config, rows: Sequence[Row], tested: Mapping[str, float]) ->
     return {name: round(value, 6) for name, value in found.items() if value is not None and math.isfinite(value)}
 
 
-def passes(config: Config) -> float:
-    """Return the passes a training image costs: forward 1, backward 2, a scored proposal 1."""
-    if config.method not in CONSTRAINS:
+def passes(config: Config, gamma: float = 1.0) -> float:
+    """Return the passes a training image costs: forward 1, backward 2, a scored proposal 1.
+
+    Args:
+        gamma: The sum of all gammas, which decides how many images one view per image transforms, and so scores.
+    """
+    if config.method not in CONSTRAINED:
         return 3.0
-    scored = config.n_steps + (not config.remember) if config.n_steps and config.method not in NO_CHAINS else 0
-    if config.mixture:  # one view an image; the part that is transformed is scored
-        gamma = config.price if config.epsilon == "auto" else config.gamma_init or 1.0
-        return 3.0 + scored * max(gamma / (1 + gamma), config.watched)
+    proposals, n_constraints = config.n_steps + 1 if config.n_steps else 0, max(len(config.families), 1)
+    if config.views == "one" and config.method != "sampled":
+        least = config.share or LEAST_SHARE
+        measured = proposals * max(gamma / (1 + gamma) / n_constraints, least) if proposals else least
+        of_clean = least if is_rule(config.epsilon) and config.method in BOUNDED else 0.0
+        return 3.0 + n_constraints * (measured + of_clean)
     clean = 0 if config.method == "sampled" else 3
-    return clean + config.share * max(len(config.families), 1) * config.n_views * (scored + 3)
+    return clean + (config.share or 1.0) * n_constraints * config.n_views * (proposals + 3)
 
 
 def _mean(values: Sequence[float | None]) -> float:

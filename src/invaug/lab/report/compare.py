@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
-from invaug.lab.config import NO_CHAINS
 from invaug.lab.report.constraints import at, constraint_name, names_of
 from invaug.lab.report.figures import Bars, Figure, Point, Scatter
 from invaug.lab.report.groups import (
@@ -23,7 +22,7 @@ from invaug.lab.report.words import is_constrained, paired
 
 Value = Callable[[Run], float | None]
 COLOURED: dict[str, Value] = {"gamma": total_of("gamma"), "entropy": mean_of("entropy")}
-"""What colours the ablations: constraints that share ε have the sum of their γ as its price."""
+"""What colours the ablations: of several constraints, the sum of their γ."""
 
 
 def experiments(groups: Sequence[Group]) -> Table:
@@ -148,7 +147,7 @@ def _error(run: Run) -> float | None:
 
 
 def _setting(group: Group, key: str) -> float | None:
-    return 0.0 if key == "n_steps" and group.method in NO_CHAINS else group.runs[0].number(key)
+    return 0.0 if key == "n_steps" and group.method == "uniform" else group.runs[0].number(key)
 
 
 def _families(groups: Sequence[Group], key: str) -> list[Group]:
@@ -198,8 +197,8 @@ def _ablation(groups: Sequence[Group], key: str, title: str, x_label: str, colou
 
 def _epsilons(groups: Sequence[Group]) -> Figure | None:
     several = any(run.n_constraints > 1 for group in groups for run in group.runs)
-    price = "sum of γ" if several else "γ"
-    return _ablation(groups, "epsilon", f"Error against ε, {price} as colour", "ε", ("gamma", price))
+    shade = "sum of γ" if several else "γ"
+    return _ablation(groups, "epsilon", f"Error against ε, {shade} as colour", "ε", ("gamma", shade))
 
 
 def _steps(groups: Sequence[Group]) -> Figure | None:

@@ -5,13 +5,17 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from invaug.lab.alarm import PATIENCE
+from invaug.lab.config import BOUNDED, FIXED_GAMMA
+from invaug.lab.report.course import Course, course_of
 from invaug.lab.report.figures import Bars, Figure
 from invaug.lab.report.reading import Epoch, Run
 from invaug.lab.report.tables import Table
+from invaug.levels import Resilient
 
-FIXED = {"penalty", "identity-mix", "sampled"}  # methods whose gamma does not move
-SETTLED = 0.1  # share by which gamma may be off its price
 MOVING = 0.02  # share by which gamma may still move within the last epochs and count as settled
+AT_CAP = 0.98  # share of its cap from which on gamma is at it
+KEPT = {"uniform": "uniformly drawn transformations", "worst": "the worst of the proposed transformations"}
+CHAIN = "the transformations the chain keeps"
 Tile = tuple[str, str, str]
 
 
@@ -41,29 +45,56 @@ def moving(run: Run, k: int) -> bool:
     return len(values) > 1 and abs(values[-1] - values[0]) > MOVING * max(abs(values[-1]), 1e-12)
 
 
-def is_auto(run: Run) -> bool:
-    """Whether epsilon was chosen while training, at a price."""
-    return run.text("epsilon") == "auto" and run.text("method") not in FIXED
+def is_ruled(run: Run, k: int = 0) -> bool:
+    """Whether a rule set the level of the k-th constraint while training."""
+    own = k < len(run.families) and run.families[k] in run.bounded
+    return run.rule is not None and not own and run.text("method") in BOUNDED
 
 
-def at_its_price(run: Run) -> str:
-    """Return what the gammas of a run with a chosen epsilon come to."""
-    price, total = run.number("price") or 0.0, sum(_prices(run).values())
-    if abs(total - price) > SETTLED * price:
-        return f"γ = {total:.3g} is not at its price {price:g} yet: train longer, or raise --dual-lr"
-    return f"γ = {total:.3g} is at its price {price:g}"
+def gamma_course(run: Run, k: int) -> Course | None:
+    """Return what the k-th gamma did over the training."""
+    return course_of([value for epoch in run.epochs if (value := at(epoch, "gamma", k)) is not None])
 
 
-def chosen(run: Run) -> str:
-    """Return on which epsilon a run ended that chose it, and why."""
-    pairs = [(at(run.last, "constraint_loss", k), at(run.last, "slack", k)) for k in range(run.n_constraints)]
-    levels = [loss - slack for loss, slack in pairs if loss is not None and slack is not None]
-    if not levels:
-        return "ε was to be chosen while training, and the record has no finite level for the last epoch."
-    dearest = f"; {_dearest(run)}" if run.n_constraints > 1 else ""
+def what_gamma_is(run: Run) -> str:
+    """Return what gamma measures under the rule of a run."""
+    rule, kept = run.rule or Resilient(), KEPT.get(run.text("method"), CHAIN)
+    above = "the clean loss" if rule.base == "clean" else f"{rule.base:g}"
     return (
-        f"ε was chosen while training and ended on {max(levels):.2f}: what the loss on transformed images came down "
-        f"to where a unit of it is worth {run.number('price') or 0:g} of clean loss; {at_its_price(run)}{dearest}."
+        f"γ is {rule.alpha:g} × the gap between the loss on {kept} and {above}, on training images, as a share of "
+        "the loss of a guess: the invariance gap that is left"
+    )
+
+
+def gap_left(run: Run, gamma: float) -> str:
+    """Return the gap a gamma stands for."""
+    rule = run.rule or Resilient()
+    if gamma >= AT_CAP * rule.cap:
+        return f"at its cap: a gap of at least {rule.cap / rule.alpha:.1%} of the loss of a guess"
+    return f"a gap of {gamma / rule.alpha:.1%} of the loss of a guess"
+
+
+def ruled_verdict(run: Run) -> str:
+    """Return how a run ended whose levels a rule sets: what gamma did, and which gap is left."""
+    if run.n_constraints > 1:
+        return f"{_most_and_least(run)}. {what_gamma_is(run)}."
+    course = gamma_course(run, 0)
+    if course is None:
+        return "No gamma to judge: the record has no finite one."
+    if course.shape == "zero":
+        return f"γ {course.words}: on training images the network is as good on transformed images as on clean ones."
+    return f"γ {course.words}, {gap_left(run, course.last)}. {what_gamma_is(run)}."
+
+
+def _most_and_least(run: Run) -> str:
+    """Return which symmetry is learned most fully, and which least."""
+    ranked = sorted(gammas(run).items(), key=lambda pair: pair[1])
+    if not ranked:
+        return "No gamma to judge: the record has no finite one"
+    (least, small), (most, large) = ranked[0], ranked[-1]
+    return (
+        f"Smallest γ: {constraint_name(run, least)}, {small:.3g}, the symmetry the network has learned most fully; "
+        f"largest: {constraint_name(run, most)}, {large:.3g}"
     )
 
 
@@ -75,10 +106,10 @@ def is_stuck(run: Run, k: int) -> bool:
 def meaning(run: Run, k: int, gamma: float) -> str:
     """Return what gamma says: a price only once the constraint is met and gamma has settled."""
     slack = at(run.last, "slack", k)
-    if run.text("method") in FIXED:
+    if run.text("method") in FIXED_GAMMA:
         return "a fixed weight"
-    if is_auto(run):
-        return at_its_price(run) if run.n_constraints == 1 else "its part of the price of ε"
+    if is_ruled(run, k):
+        return gap_left(run, gamma)
     if slack is None or slack > 0 or moving(run, k):
         return "not yet a price: the constraint is violated or γ still moves"
     return f"an ε larger by 0.1 would save about {0.1 * gamma:.2g} of clean loss" if gamma else "nothing to pay"
@@ -112,12 +143,13 @@ def _violation(run: Run, k: int) -> str:
     return f"{constraint_name(run, k)} (loss {loss:.2f} > ε {loss - slack:.2f}{outlook})"
 
 
-def _prices(run: Run) -> dict[int, float]:
+def gammas(run: Run) -> dict[int, float]:
+    """Return the gamma of each constraint at the end, where it is recorded."""
     return {k: gamma for k in range(run.n_constraints) if (gamma := at(run.last, "gamma", k)) is not None}
 
 
 def _dearest(run: Run) -> str:
-    prices = _prices(run)
+    prices = gammas(run)
     if not any(prices.values()):
         return "all are slack and invariance costs nothing (γ = 0)"
     dearest = max(prices, key=lambda k: prices[k])
@@ -130,8 +162,8 @@ def _dearest(run: Run) -> str:
 def joint_tiles(run: Run) -> list[Tile]:
     """Return what several constraints come to; each by itself is a row of their table."""
     slacks = [slack for k in range(run.n_constraints) if (slack := at(run.last, "slack", k)) is not None]
-    prices, found = _prices(run), []
-    if slacks and run.text("method") not in FIXED:
+    prices, found = gammas(run), []
+    if slacks and run.text("method") not in FIXED_GAMMA and not is_ruled(run):
         met = sum(slack <= 0 for slack in slacks)
         found.append(("constraints met", f"{met} of {run.n_constraints}", "in the last epoch"))
     if prices:
@@ -146,20 +178,23 @@ def table(run: Run) -> Table:
     for k, name in enumerate(names_of(run)):
         loss, slack, gamma = (at(run.last, key, k) for key in ("constraint_loss", "slack", "gamma"))
         epsilon = None if loss is None or slack is None else loss - slack
-        met = "–" if slack is None or run.text("method") in FIXED else "met" if slack <= 0 else "violated"
+        unbound = run.text("method") in FIXED_GAMMA or is_ruled(run, k)
+        met = "–" if slack is None or unbound else "met" if slack <= 0 else "violated"
         rows.append((name, loss, epsilon, slack, met, gamma, "–" if gamma is None else meaning(run, k, gamma)))
     columns = ("constraint", "loss on transformed", "ε", "slack", "last epoch", "γ", "what γ says")
     return Table("Constraints, after the last epoch", columns, tuple(rows))
 
 
 def prices(run: Run) -> Figure | None:
-    """Return gamma of each of several constraints at the end, the dearest first."""
-    ranked = sorted(_prices(run).items(), key=lambda pair: -pair[1])
+    """Return gamma of each of several constraints at the end, the largest first."""
+    ranked = sorted(gammas(run).items(), key=lambda pair: -pair[1])
     if len(ranked) < 2:
         return None
     names = tuple(constraint_name(run, k) for k, _ in ranked)
     values = tuple(gamma for _, gamma in ranked)
-    reading = f"Dearest: {names[0]}, γ = {values[0]:.3g}; cheapest: {names[-1]}, γ = {values[-1]:.3g}."
+    ends = f"{names[0]}, γ = {values[0]:.3g}; {{}}: {names[-1]}, γ = {values[-1]:.3g}"
+    least = "smallest, the symmetry learned most fully"
+    reading = f"Largest: {ends.format(least)}." if is_ruled(run) else f"Dearest: {ends.format('cheapest')}."
     title = "γ at the end, by constraint"
     drawing = Bars("γ", names, (("γ", values),), colours=tuple(k for k, _ in ranked))
     rows = tuple(zip(names, values, strict=True))

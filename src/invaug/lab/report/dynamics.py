@@ -6,13 +6,20 @@ import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 
-from invaug.lab.report.constraints import at, names_of
+from invaug.lab.report.constraints import at, gamma_course, is_ruled, names_of, what_gamma_is
 from invaug.lab.report.figures import Figure, Lines, Rule, Series, table_of, thinned
 from invaug.lab.report.groups import Group
 from invaug.lab.report.reading import Run
 from invaug.lab.report.svg import N_COLOURS, N_DASHES
 
 MOST_RULES = 4  # lines that are no data
+SHAPES = {
+    "settled": "settled",
+    "turned": "turned down",
+    "rising": "still rising",
+    "zero": "stayed at zero",
+    "short": "too short to judge",
+}
 
 
 @dataclass(frozen=True)
@@ -110,14 +117,28 @@ def _of_splits(cast: Cast, quantity: str) -> list[Series]:
 
 
 def _gamma(cast: Cast) -> Figure | None:
-    return _figure(cast, "gamma", "γ, the price of each invariance", "γ", _of_constraints(cast, "gamma"),
-                   _ends(cast, "gamma", "γ"))  # fmt: skip
+    reading = _gamma_reading(cast.runs)
+    return _figure(cast, "gamma", "γ, the weight of each constraint", "γ", _of_constraints(cast, "gamma"), reading)
+
+
+def _gamma_reading(runs: Sequence[Run]) -> str:
+    """Return what gamma did: of one constraint in words, of several how many did what."""
+    places = [(run, k) for run in runs for k in range(run.n_constraints)]
+    courses = [course for place in places if (course := gamma_course(*place))]
+    if len(courses) != 1:
+        counts = {name: sum(course.shape == shape for course in courses) for shape, name in SHAPES.items()}
+        said = ", ".join(f"{count} {name}" for name, count in counts.items() if count)
+        return f"Of {len(courses)} lines: {said}." if courses else ""
+    what = f" {what_gamma_is(runs[0])}." if is_ruled(places[0][0]) else ""
+    return f"γ {courses[0].words}.{what}"
 
 
 def _constraint_loss(cast: Cast) -> Figure | None:
     levels = sorted({round(level, 6) for run in cast.runs for level in _epsilons(run)})
     rules = [Rule(level, f"ε = {level:.4g}") for level in (levels if len(levels) <= MOST_RULES else [])]
     unruled = "" if rules or not levels else f" {len(levels)} levels of ε, too many to draw: see the slack."
+    if any(is_ruled(run, k) for run in cast.runs for k in range(run.n_constraints)):
+        unruled += " ε moves with the clean loss and γ; drawn is where it ended." if rules else ""
     title = "Loss on transformed images"
     return _figure(cast, "constraint-loss", title, "loss", _of_constraints(cast, "constraint_loss"),
                    _ends(cast, "constraint_loss", "the loss on kept transformations") + unruled, rules)  # fmt: skip
@@ -135,7 +156,9 @@ def _slack(cast: Cast) -> Figure | None:
             met = [epoch.number for epoch in run.epochs if (s := at(epoch, "slack", k)) is not None and s <= 0]
             said.append((run, k, met[0] if met else None))
     met_at = [epoch for _, _, epoch in said if epoch is not None]
-    if len(said) == 1:
+    if said and all(is_ruled(run, k) for run, k, _ in said):
+        reading = f"γ rises where it is above zero and falls below. {_ends(cast, 'slack', 'the slack', '+.3f')}"
+    elif len(said) == 1:
         reading = f"First met in epoch {met_at[0]}." if met_at else "Above zero is violated: never met so far."
     else:
         reading = f"Above zero is violated: {len(met_at)} of {len(said)} constraints were met in some epoch."
@@ -176,8 +199,41 @@ def _entropy(cast: Cast) -> Figure | None:
         return None
     rules = [Rule(math.log(n), f"{n} operations alike") for n in sorted(counts)[:MOST_RULES]]
     lines = _of_constraints(cast, "entropy", lambda run, k: _choices(run, k) > 1)
-    reading = f"{_ends_of(_courses(lines), 'entropy')} Lower means fewer operations are kept more often."
+    alone = len(cast.runs) == cast.runs[0].n_constraints == 1
+    reading = f"{_ends_of(_courses(lines), 'entropy')} {_against_uniform(cast.runs)}"
+    lines += _uniform_range(cast.runs[0]) if alone else []
     return _figure(cast, "entropy", "Entropy of the kept operations", "nats", lines, reading, rules)
+
+
+def _uniform_range(run: Run) -> list[Series]:
+    """Return the ends of the range that as many uniform draws have, as dashed lines."""
+    ends = [(epoch.number, epoch.entropy_uniform[0] if epoch.entropy_uniform else None) for epoch in run.epochs]
+    names = ("uniform draws, 2.5 %", "uniform draws, 97.5 %")
+    return [
+        Series(name, tuple((number, pair[i] if pair else None) for number, pair in ends), 1, 1, name, "", 0)
+        for i, name in enumerate(names)
+    ]
+
+
+def _against_uniform(runs: Sequence[Run]) -> str:
+    """Return whether the kept operations of the last epoch differ from as many uniform draws."""
+    found = [
+        (entropy, pair)
+        for run in runs
+        if run.epochs
+        for entropy, pair in zip(run.last.entropy, run.last.entropy_uniform, strict=False)
+        if entropy is not None and pair is not None
+    ]
+    below = [pair for entropy, pair in found if entropy < pair[0]]
+    if len(found) == 1:
+        ((entropy, (low, high)),) = found
+        ends = f"the 95 % range of as many uniform draws ({low:.4f} to {high:.4f})"
+        if below:
+            return f"{entropy:.4f} is below {ends}: some operations are kept more often than others."
+        return f"{entropy:.4f} is not below {ends}: the kept operations cannot be told from uniform draws."
+    if found:
+        return f"Below the 95 % range of as many uniform draws: {len(below)} of {len(found)} lines."
+    return "Lower means that some operations are kept more often than others."
 
 
 def _choices(run: Run, k: int) -> int:
@@ -186,10 +242,17 @@ def _choices(run: Run, k: int) -> int:
 
 
 def _acceptance(cast: Cast) -> Figure | None:
-    return _figure(cast, "acceptance", "Acceptance rate of the chain", "accepted",
-                   _of_constraints(cast, "acceptance"),
-                   _ends(cast, "acceptance", "the share of accepted proposals", ".1%"),
-                   percent=True)  # fmt: skip
+    reading = _ends(cast, "acceptance", "the share of accepted proposals", ".1%")
+    said = f"{reading} Lower means that transformations of the same image differ more in loss; at 100 % they do not."
+    return _figure(
+        cast,
+        "acceptance",
+        "Acceptance rate of the chain",
+        "accepted",
+        _of_constraints(cast, "acceptance"),
+        said,
+        percent=True,
+    )
 
 
 def _ends(cast: Cast, key: str, name: str, form: str = ".3g") -> str:

@@ -15,8 +15,7 @@ N_ROWS, N_IMAGES, N_HARDEST = 16, 12, 16
 PICTURE = re.compile(r"data:image/png;base64,[A-Za-z0-9+/]{1,200000}={0,2}")
 RULES = {
     "worst": "Kept, in orange, is the proposal with the highest loss: the rule this run was trained with.",
-    "uniform": "One uniform draw an image, which is always kept: the rule this run was trained with.",
-    "learned": "One uniform draw an image, always kept; in training, what had been harder was drawn more often.",
+    "uniform": "One uniform draw per image, which is always kept: the rule this run was trained with.",
 }
 CHAIN = "Kept, in orange, is where the chain ended: it moves with probability min(1, proposed loss / current loss)."
 FOREIGN = " This run was trained without a constraint; shown is what the chain would keep."

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 
 from invaug.lab.report.constraints import names_of
@@ -12,6 +13,8 @@ from invaug.lab.report.tables import Table
 
 MOST_GROUPS = 6  # experiments that get these two figures each: a page is read, not searched
 MOST_PAIRS = 16  # of experiment and constraint
+SURE = 3.0  # standard deviations; of 14 operations one alone would be beyond them by chance once in 27 epochs
+SHOWN = 4  # operations a reading names on each side
 Totals = dict[str, tuple[int, ...]]
 
 
@@ -77,19 +80,41 @@ def _operations(first: Totals, last: Totals, ending: str, where: str) -> Figure 
     if len(after) < 2:  # one operation alone is always the one
         return None
     names = sorted(after, key=lambda name: -after[name])
-    even, most, least = 1 / len(names), names[0], names[-1]
-    moved = max(names, key=lambda name: abs(after[name] - before.get(name, even)))
-    change = 100 * (after[moved] - before.get(moved, even))
-    reading = (
-        f"Kept most: {most} ({after[most]:.1%}), least: {least} ({after[least]:.1%}); uniform draws would give "
-        f"{even:.1%} each. Moved most since the first epoch: {moved} ({change:+.1f} points)."
-    )
+    even = 1 / len(names)
+    reading = against_uniform(last)
     columns = tuple((name, tuple(shares.get(op) for op in names))
                     for name, shares in (("first epoch", before), ("last epoch", after)))  # fmt: skip
     title = f"How often each operation was kept{where}"
     rows = tuple((name, before.get(name), after[name]) for name in names)
     drawing = Bars("share of kept draws (dashed: uniform)", tuple(names), columns, Rule(even, "uniform"), percent=True)
     return Figure(f"operations{ending}", title, drawing, reading, Table(title, ("operation", *dict(columns)), rows))
+
+
+def against_uniform(kept: Totals) -> str:
+    """Return which operations were kept more and less often than uniform draws would, beyond chance.
+
+    An operation stands out where its count is more than `SURE` standard deviations of a binomial from its mean.
+    """
+    counts = {name: sum(levels) for name, levels in kept.items()}
+    n, even = sum(counts.values()), 1 / len(counts)
+    spread = math.sqrt(n * even * (1 - even))
+    rise = {
+        name: (count - n * even) / (n * even) for name, count in counts.items() if abs(count - n * even) > SURE * spread
+    }
+    more, less = ([f"{name} ({rise[name]:+.0%})" for name in names] for names in _ranked(rise))
+    if not rise:
+        return f"Each of {len(counts)} operations was kept about as often as uniform draws would keep it ({even:.1%})."
+    parts = [
+        f"{word} often than uniform draws: {', '.join(names[:SHOWN])}{' and others' * (len(names) > SHOWN)}"
+        for word, names in (("more", more), ("less", less))
+        if names
+    ]
+    return f"Last epoch. Kept {'; '.join(parts)}. Uniform draws would give {even:.1%} each."
+
+
+def _ranked(rise: dict[str, float]) -> tuple[list[str], list[str]]:
+    order = sorted(rise, key=lambda name: -rise[name])
+    return [name for name in order if rise[name] > 0], [name for name in order[::-1] if rise[name] < 0]
 
 
 def _levels(last: Totals, ending: str, where: str) -> Figure | None:

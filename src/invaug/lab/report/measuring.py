@@ -107,7 +107,7 @@ def hardest(
         places = torch.arange(len(images)).repeat(N_DRAWS)
         after, seen = _scored(network, finish, images, targets, transforms, draw, places)
         rise = after - before[places]
-        for i in _highest(rise, draw.op.cpu(), len(transforms.ops), -(-N_HARDEST // n_ops)):
+        for i in _highest(rise, draw.op.flatten().cpu(), len(transforms.ops), -(-N_HARDEST // n_ops)):
             place = int(places[i])
             row = {
                 "class": classes[int(targets[place])], "original": _png(images[place]), "clean": float(before[place]),

@@ -28,8 +28,8 @@ from invaug.lab.report.tables import Cell, Table, shown, to_html
 
 DRAWN = svg_maps.ACROSS  # importing it is what teaches svg the drawings of that module
 SETTINGS = (
-    "preset", "method", "model", "set", "depth", "families", "ranges", "share", "epsilon", "price", "n_steps",
-    "n_views", "n_levels", "mixture", "remember", "normalized", "dual_lr", "gamma_init", "scoring", "epochs",
+    "preset", "method", "model", "set", "depth", "families", "ranges", "share", "epsilon", "n_steps", "views",
+    "n_views", "n_levels", "dual_lr", "gamma_init", "scoring", "cutout", "epochs",
     "batch_size", "optimizer", "lr", "weight_decay", "schedule",
     "fraction", "per_class", "subset", "val_fraction", "val_fold", "seed", "precision",
 )  # fmt: skip
@@ -37,7 +37,8 @@ SETTINGS = (
 
 
 ABOUT = (
-    "Made from the record alone. γ is the price of a constraint: the rate at which the clean loss would fall if ε rose."
+    "Made from the record alone. γ is the weight of a constraint: it rises while the loss on transformed images is "
+    "above its level ε, and falls while it is below."
 )
 PRICE = ("gamma", "constraint-loss", "prices")  # figures of the first screen
 MOST_EVALUATED, MOST_GALLERIES = 6, 3  # runs whose evaluation, and whose pictures, are shown
@@ -80,7 +81,7 @@ def content(runs: Sequence[Run]) -> Content:
     endings = [f"-{i}" if len(runs) > 1 else "" for i in range(1, len(evaluated_runs) + 1)]
     measured = [f for run, end in zip(evaluated_runs, endings, strict=True) for f in evaluated.figures(run, end)]
     sections = {
-        "The price of invariance": [figure for figure in over_time if figure.key.startswith(PRICE)],
+        "γ, and the loss it answers to": [figure for figure in over_time if figure.key.startswith(PRICE)],
         "Experiments compared": compare.figures(trained),
         "Over the epochs": [figure for figure in over_time if not figure.key.startswith(PRICE)],
         "What was kept": kept.figures(trained),
@@ -144,7 +145,7 @@ def _runs(runs: Sequence[Run]) -> Table:
         gammas = [gamma for gamma in run.last.gamma if gamma is not None] if run.epochs else []
         said: Cell = gammas[0] if len(gammas) == 1 else ", ".join(f"{gamma:.3g}" for gamma in gammas) or None
         ends: list[Cell] = [test_accuracy(run) if run.epochs else None, said]
-        rows.append((run.name, run.text("method"), run.text("preset"), run.text("seed"), len(run.epochs), *ends,
+        rows.append((run.name, run.method, run.text("preset"), run.text("seed"), len(run.epochs), *ends,
                      words.verdict(run)))  # fmt: skip
     columns = ("run", "method", "preset", "seed", "epochs", "test accuracy", "γ", "verdict")
     return Table("Runs, after their last epoch", columns, tuple(rows))

@@ -14,6 +14,7 @@ from invaug.lab import config as configs
 from invaug.lab import record
 from invaug.lab.errors import UserError
 from invaug.lab.outlets import plain
+from invaug.levels import Resilient
 
 EVALUATION, CERTIFICATE, INSIGHTS = "evaluation.json", "certificate.json", "insights.json"
 MAX_BYTES = {"config.toml": 16 << 20, EVALUATION: 32 << 20, CERTIFICATE: 32 << 20, INSIGHTS: 1 << 20}
@@ -45,6 +46,8 @@ class Epoch:
     gamma: Numbers = ()
     acceptance: Numbers = ()
     entropy: Numbers = ()
+    entropy_uniform: tuple[tuple[float, float] | None, ...] = ()
+    """The 95 % range of the entropy of as many uniform draws."""
     kept: tuple[Counts, ...] = ()
     out_of_reach: tuple[bool, ...] = ()
     skipped: int = 0
@@ -64,6 +67,10 @@ class Run:
     evaluation: Mapping[str, Any] | None = None
     notes: tuple[str, ...] = ()
     families: tuple[str, ...] = ()
+    rule: Resilient | None = None
+    """What set epsilon while training, if a rule did."""
+    bounded: tuple[str, ...] = ()
+    """Families with an epsilon of their own, which no rule sets."""
     certificate: Mapping[str, Any] | None = None
 
     @property
@@ -78,10 +85,12 @@ class Run:
 
     def text(self, key: str) -> str:
         """Return a setting as text that a page can show."""
-        value = self.settings.get(key, "?")
-        if (key, value) == ("set", "auto") and self.settings.get("method") != "trivial":
-            value = "mild"  # what auto is, but for TrivialAugment
-        return short(value)
+        return short(self.settings.get(key, "?"))
+
+    @property
+    def method(self) -> str:
+        """What the method is called on a page."""
+        return configs.label(self.text("method"))
 
     def number(self, key: str) -> float | None:
         """Return a setting as a finite number, None where it is not one."""
@@ -116,6 +125,8 @@ def read_run(folder: Path) -> Run:
         evaluation=evaluation,
         notes=(*record_notes, *evaluation_notes, *certificate_notes, *_shortcomings(content, epochs)),
         families=tuple(short(name, 30) for name in _families(content)),
+        rule=_rule(content.get("epsilon")),
+        bounded=tuple(short(name, 30) for name, family in _families(content).items() if _has_level(family)),
         certificate=certificate,
     )
 
@@ -123,12 +134,26 @@ def read_run(folder: Path) -> Run:
 def _settings(content: Mapping[str, Any]) -> dict[str, Any]:
     """Return what is one value; the families as text, for two runs may differ in these or their ranges alone."""
     found = {key: value for key, value in content.items() if not isinstance(value, dict)}
+    if rule := _rule(content.get("epsilon")):
+        found["epsilon"] = f"resilient (alpha {rule.alpha:g}, base {rule.base}, cap {rule.cap:g})"
     if families := _families(content):
         found["families"] = f"{len(families)}: {' + '.join(families)}"
-        if all(isinstance(family, dict) and "epsilon" in family for family in families.values()):
+        if all(map(_has_level, families.values())):
             found["epsilon"] = "of each family"  # the common one is nobody's
         found["ranges"] = "; ".join(f"{name}: {_one_line(family)}" for name, family in families.items())
     return found
+
+
+def _rule(epsilon: Any) -> Resilient | None:
+    """Return the rule that a config names, None for a number or for anything that is not one."""
+    try:
+        return Resilient() if epsilon == "auto" else configs.rule_of(epsilon) if isinstance(epsilon, dict) else None
+    except ValueError:
+        return None
+
+
+def _has_level(family: Any) -> bool:
+    return isinstance(family, dict) and "epsilon" in family
 
 
 def _families(content: Mapping[str, Any]) -> dict[str, Any]:
@@ -153,7 +178,9 @@ def _expanded(path: Path) -> list[Path]:
 def _table(folder: Path) -> dict[str, Any]:
     """Return config.toml; not through a link, which in a run from elsewhere could lead to any file."""
     _check_regular(folder, "config.toml", f"{short(folder)} is not a run: it has no config.toml")
-    return configs.read(folder / "config.toml")
+    content = configs.read(folder / "config.toml")
+    configs.refuse_removed(content, f"{short(folder)} is a run of an older version: ")
+    return content
 
 
 def _check_regular(folder: Path, name: str, missing: str) -> None:
@@ -195,10 +222,16 @@ def _epoch(row: Mapping[str, Any], with_kept: bool) -> Epoch:
         number=int(row["epoch"]),
         **{key: number(row.get(key)) for key in single},  # type: ignore[arg-type]
         **{key: numbers(row.get(key)) for key in several},  # type: ignore[arg-type]
+        entropy_uniform=tuple(_pair(entry) for entry in _listed(row.get("entropy_uniform"))),
         kept=tuple(_counts(entry) for entry in _listed(row.get("kept"))) if with_kept else (),
         out_of_reach=tuple(flag is True for flag in _listed(row.get("out_of_reach"))),
         skipped=whole(row.get("skipped_batches")),
     )
+
+
+def _pair(entry: Any) -> tuple[float, float] | None:
+    ends = numbers(entry)
+    return (ends[0], ends[1]) if len(ends) == 2 and ends[0] is not None and ends[1] is not None else None
 
 
 def _counts(entry: Any) -> Counts:

@@ -10,7 +10,7 @@ from invaug.lab import atomic
 from invaug.lab.errors import UserError
 from invaug.lab.outlets import say
 from invaug.lab.reproduce.asked import RESULTS
-from invaug.lab.reproduce.page import HEADS, page, pictures
+from invaug.lab.reproduce.page import page, pictures
 
 
 def main() -> None:
@@ -18,16 +18,15 @@ def main() -> None:
     parser = argparse.ArgumentParser(prog="python -m invaug.lab.reproduce", description="the page of all results")
     parser.add_argument("--results", type=Path, default=RESULTS, help="folder of the rows")
     parser.add_argument("-o", "--output", type=Path, help="page to write")
-    parser.add_argument("--page", choices=HEADS, default="reproduce", help="which page (default: %(default)s)")
     given = parser.parse_args()
     try:
-        text, drawn = page(given.results, given.page), pictures(given.results, given.page)
+        text, drawn = page(given.results), pictures(given.results)
     except UserError as error:
         say(str(error))
         raise SystemExit(2) from None
     if given.output:
         atomic.write_text(given.output, text)
-        folder = given.output.parent / given.page
+        folder = given.output.with_suffix("")
         if drawn:
             folder.mkdir(exist_ok=True)
         for name, picture in drawn.items():

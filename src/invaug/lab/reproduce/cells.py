@@ -10,7 +10,8 @@ from typing import Any, Literal, Protocol
 Scale = Literal["full", "small"]
 SCALES: tuple[Scale, ...] = ("full", "small")
 Settings = dict[str, Any]
-USUAL_PRESET = "two-view"
+USUAL: Settings = {"views": "both", "set": "wide", "cutout": 16}
+"""The paper's two views per image, its set and its box, for cells without a preset."""
 
 
 class Found(Protocol):
@@ -26,7 +27,7 @@ class Cell:
 
     label: str
     settings: Settings
-    """Where they name no preset, the paper's two views an image are meant, not the default of `invaug train`."""
+    """Where they name no preset, `USUAL` comes first, not the default of `invaug train`."""
     beside: str = ""
     """The name of the paper's entry it stands beside."""
     unit_inputs: bool = False
@@ -35,7 +36,8 @@ class Cell:
     """Why the laboratory cannot run it, if so."""
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "settings", {"preset": USUAL_PRESET, **self.settings})
+        first = {} if "preset" in self.settings or self.lacks else USUAL
+        object.__setattr__(self, "settings", {**first, **self.settings})
 
 
 @dataclass(frozen=True)
@@ -75,8 +77,6 @@ class Experiment:
     claims: tuple[Claim, ...] = ()
     keeps: tuple[str, ...] = ()
     """What its results hold beside numbers: curve, kept, levels."""
-    page: str = "reproduce"
-    """The page of docs/ it is on."""
     reference: str = ""
     """The cells, by the end of their label, whose seconds an epoch of the others is compared with."""
 

@@ -7,7 +7,7 @@ from statistics import fmean
 from typing import Any
 
 from invaug.lab.report.figures import Bars, Drawing, Figure, Heat, Lines, Series
-from invaug.lab.reproduce import beyond, pivot, small
+from invaug.lab.reproduce import small
 from invaug.lab.reproduce.outcome import DONE, MEASURES, Outcome, Row
 
 Places = Mapping[str, float]
@@ -158,23 +158,8 @@ def _levels(found: Outcome) -> Drawn:
         yield cell, f"Where the kept levels lie, last epoch, {cell}", drawing
 
 
-def _front(found: Outcome) -> Drawn:
-    courses = [
-        ("test_accuracy", {f"{budget}-{name}": budget for budget in beyond.BUDGETS}, pivot.NAMES[name])
-        for name in beyond.FRONT
-    ]
-    x = "time, in epochs of TrivialAugment"
-    yield "accuracy", "Test accuracy by time, CIFAR-10", _lines(found, "test accuracy (%)", x, courses)
-
-
-def _compared(found: Outcome) -> Drawn:
-    for data, title in pivot.DATA.items():
-        cells = {pivot.NAMES[name]: f"{data}-{name}" for name in pivot.methods(found)}
-        yield data, f"Test accuracy, {title}", _bars(found, "test_accuracy", cells, "test accuracy (%)")
-
-
 DRAWN: Mapping[str, Callable[[Outcome], Drawn]] = {
     "table-1": _table_1, "table-2": _table_2, "figure-epsilon": _epsilon, "figure-uniform": _uniform,
     "figure-steps": _steps, "figure-steps-dual": _curves, "figure-dual": _curves, "figure-frequency": _frequencies,
-    "figure-levels": _levels, "compare": _compared, "compare-time": _compared, "compare-front": _front,
+    "figure-levels": _levels,
 }  # fmt: skip

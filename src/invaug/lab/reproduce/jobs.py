@@ -52,7 +52,7 @@ def write_results(asked: Asked) -> Outcome:
     rows = {
         (row.cell, row.seed): row
         for row in outcome.read(path)
-        if json.dumps(row.config, sort_keys=True) == known.get(row.cell)
+        if json.dumps(outcome.essentials(row.config), sort_keys=True) == known.get(row.cell)
     }
     seeds = range(max(asked.seeds, asked.plan.seeds))
     for cell in asked.plan.cells:

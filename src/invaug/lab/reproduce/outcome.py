@@ -15,7 +15,7 @@ from invaug.lab.outlets import plain
 from invaug.lab.report.intervals import Estimate, estimate
 from invaug.lab.report.tables import Cell as Text
 from invaug.lab.report.tables import Table
-from invaug.lab.reproduce.cells import USUAL_PRESET, Claim, Experiment, Scale
+from invaug.lab.reproduce.cells import USUAL, Claim, Experiment, Scale
 from invaug.lab.reproduce.paper import PUBLISHED, Number
 
 DONE, FAILED = "done", "failed"
@@ -46,7 +46,6 @@ MEASURES: Mapping[str, Measure] = {
     "geometric": Measure("geometric, last epoch (%)", 100, ".1f"),
     "extreme_first": Measure("extremes × uniform, first epoch"), "extreme": Measure("extremes × uniform, last epoch"),
     "seconds": Measure("seconds", form=".1f"), "seconds_per_epoch": Measure("seconds an epoch"),
-    "seconds_fastest_epoch": Measure("seconds of the fastest epoch", form=".3f"),
     "time_ratio": Measure("time × TrivialAugment"),
     "pass_ratio": Measure("passes × TrivialAugment"),
 }  # fmt: skip
@@ -71,10 +70,12 @@ class Row:
 
 
 def essentials(config: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the settings of a run without where its files lie, and without the preset most runs have."""
+    """Return the settings of a run without where its files lie, and without those that most runs have."""
     plain = {key: value for key, value in config.items() if key not in ("data_dir", "workers", "seed")}
-    if plain.get("preset") == USUAL_PRESET:
-        del plain["preset"]
+    if plain.get("method") == "uniform":
+        plain.pop("n_steps", None)  # rows of earlier versions have one, which did nothing
+    if "preset" not in plain:
+        plain = {key: value for key, value in plain.items() if USUAL.get(key) != value}
     return {key: Path(value).name if key in ("data", "policy") else value for key, value in plain.items()}
 
 

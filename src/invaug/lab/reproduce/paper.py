@@ -91,7 +91,6 @@ SECONDS = {"trivial": (12.6,), "deepaa": (13.3,), "2 steps": (32.5,), "4 steps":
 VIEWS = {"1": (81.19, 0.34), "2": (81.58,), "4": (81.34,), "8": (81.25,), "16": (80.33,)}
 BIAS = {"none": (78.42, 0.31), "sampled": (75.19, 0.54), "identity-mix": (80.01, 0.26)}
 
-OURS = Published("not an experiment of the paper", note=NO_NUMBERS)
 PUBLISHED: Mapping[str, Published] = {
     "pilot": Published("appendix, hyperparameters: not an experiment of the paper", note=NO_NUMBERS),
     "table-1": Published("Table 1 (table:results)", "95 % interval, 5 runs", _table_1()),
@@ -128,13 +127,4 @@ PUBLISHED: Mapping[str, Published] = {
     "table-epsilon-rule": Published(
         "appendix, constraint level specification (a:table-epsilon-heuristic)", "not said", _epsilon_rule()
     ),
-    "compare-pilot": OURS,
-    "compare-samplers": OURS,
-    "compare-epsilon": OURS,
-    "compare-auto": OURS,
-    "compare": OURS,
-    "compare-uncut": OURS,
-    "compare-cost": OURS,
-    "compare-time": OURS,
-    "compare-front": OURS,
 }  # fmt: skip

@@ -8,9 +8,8 @@ from typing import Any, NamedTuple
 
 from invaug.lab.errors import UserError, nearest
 from invaug.lab.jobs import job
-from invaug.lab.reproduce import beyond, full, small
-from invaug.lab.reproduce.beyond import FASTEST
-from invaug.lab.reproduce.cells import Cell, Claim, Experiment, Plan, Scale, along, compared, falling, rising
+from invaug.lab.reproduce import full, small
+from invaug.lab.reproduce.cells import Cell, Claim, Experiment, Scale, along, compared, falling, rising
 
 LEVELS = [f"constrained-{level:g}" for level in small.LEVELS]
 CHAINS = [f"{n}-transitions" for n in small.STEPS]
@@ -64,12 +63,6 @@ def _longer(number: str, text: str) -> tuple[Claim, ...]:
 
 def _table(*entries: Experiment) -> dict[str, Experiment]:
     return {entry.name: entry for entry in entries}
-
-
-def _beyond(name: str, title: str, plan: Plan, numbers: tuple[str, ...], claims: tuple[Claim, ...] = ()) -> Experiment:
-    """Return an experiment of ours: it has one scale."""
-    full_plan = Plan((), 0, lacks="it has one scale, the small one")
-    return Experiment(name, title, title, numbers, {"full": full_plan, "small": plan}, claims, page="compare")
 
 
 @cache
@@ -218,37 +211,6 @@ def experiments() -> dict[str, Experiment]:
                 for data, model in full.RULED
                 for plant in full.RULED_PLANTS
             ),
-        ),
-        _beyond(
-            "compare-pilot", "What was tried for a cheaper default", beyond.compare_pilot(),
-            ("held_out_accuracy", "held_out_loss", "gamma"),
-        ),
-        _beyond(
-            "compare-samplers", "Ways to draw, and what else the default could be", beyond.compare_samplers(),
-            ("held_out_accuracy", "held_out_loss", "seconds_per_epoch"),
-        ),
-        _beyond(
-            "compare-epsilon", "The best level of the paper's method", beyond.compare_epsilon(),
-            ("held_out_accuracy", "gamma"),
-        ),
-        _beyond(
-            "compare-auto", "The level chosen while training beside a grid", beyond.compare_auto(),
-            ("held_out_accuracy", "held_out_loss", "gamma"),
-        ),
-        _beyond(
-            "compare", "All methods, for as many epochs", beyond.compare(),
-            ("test_accuracy", "test_loss", "seconds_per_epoch", "gamma"),
-        ),
-        _beyond(
-            "compare-uncut", "The others without cutout", beyond.compare_uncut(), ("test_accuracy", "test_loss"),
-        ),
-        _beyond("compare-cost", "What an epoch of each takes", beyond.compare_cost(), (FASTEST,)),
-        _beyond(
-            "compare-time", "All methods, for as long", beyond.compare_time(),
-            ("test_accuracy", "test_loss", "seconds"),
-        ),
-        _beyond(
-            "compare-front", "Accuracy by time", beyond.compare_front(), ("test_accuracy", "test_loss", "seconds"),
         ),
     )  # fmt: skip
 

@@ -52,7 +52,8 @@ OTHER_TASK = "the paper's numbers are of the whole datasets and WRN-40-2, wide s
 
 def settings(data: str = "cifar10", **changes: Any) -> Settings:
     """Return the settings all methods share; epsilon only where there is a constraint."""
-    return {"data": data, **SHAPES[data], **BASE, **PLAIN, **changes}
+    found = {"data": data, **SHAPES[data], **BASE, **PLAIN, **changes}
+    return {key: value for key, value in found.items() if (key, found.get("method")) != ("n_steps", "uniform")}
 
 
 def constrained(data: str = "cifar10", level: float | None = None, **changes: Any) -> Settings:

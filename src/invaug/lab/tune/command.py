@@ -31,7 +31,6 @@ from invaug.lab.tune.space import Space, is_grid, parse, usual_levels
 
 PLAN, BEST, TUNE = "plan.json", "best.toml", "tune.json"
 TRIALS = 20
-HAVE_EPSILON = ("constrained", "learned", "uniform", "worst")
 MACHINE = ("data_dir", "workers", "device", "threads")
 """Settings that do not decide what comes out."""
 
@@ -116,8 +115,8 @@ def check(asked: Asked) -> None:
     if not asked.search and "epsilon" in asked.settings:
         level = asked.settings["epsilon"]
         raise UserError(f"tune chooses epsilon: leave {level} out, or name what to choose, as --search lr=0.01:0.3")
-    method = configs.method_of(asked.settings)
-    if not asked.search and method in get_args(configs.Method) and method not in HAVE_EPSILON:
+    method = asked.settings.get("method", configs.DEFAULT_METHOD)
+    if not asked.search and method in get_args(configs.Method) and method not in configs.BOUNDED:
         raise UserError(f"method {method} has no epsilon: name what to choose, as --search lr=0.01:0.3")
 
 
