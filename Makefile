@@ -25,6 +25,7 @@ faults: .venv/dev
 bench: .venv/peers
 	$(BIN)/python bench/ops.py
 	$(BIN)/python bench/step.py
+	$(BIN)/python bench/calls.py
 	$(BIN)/python bench/epoch.py
 
 # the logs of other services, which the default install leaves out

@@ -1,4 +1,4 @@
-"""How many calls of torch a wide operation per image takes where the compiled loops cannot go, as on GPUs."""
+"""Calls of torch and reads from the device where the compiled loops cannot go, as on GPUs: of `apply`, of a step."""
 
 from __future__ import annotations
 
@@ -6,10 +6,11 @@ import argparse
 from typing import Any
 
 import torch
+from torch import nn
 from torch.utils._python_dispatch import TorchDispatchMode
 
 import timing
-from invaug import TransformSet, fused, sets
+from invaug import Constraint, InvarianceConstrained, TransformSet, fused, sets, step
 
 EXAMPLE = "python bench/calls.py"
 BATCHES = (1, 64, 256)
@@ -37,12 +38,27 @@ def calls_of_apply(transforms: TransformSet, n: int, device: str) -> int:
     return calls.count
 
 
+def of_step(n: int, views: str) -> tuple[int, int]:
+    """Return the calls of one default step with a model of two, and how often it reads from the device."""
+    reads, read = [], step.read
+    step.read = lambda numbers: reads.append(1) or read(numbers)
+    problem = InvarianceConstrained(Constraint(sets.wide()), gamma_init=1.0, views=views)
+    model = nn.Sequential(nn.Flatten(), nn.Linear(3 * SIZE * SIZE, 10))
+    images, targets = torch.zeros(n, 3, SIZE, SIZE, dtype=torch.uint8), torch.zeros(n, dtype=torch.long)
+    with Calls() as calls:
+        problem.dual_step(problem(model, images, targets).slack)
+    step.read = read
+    return calls.count, len(reads)
+
+
 def main() -> None:
     argparse.ArgumentParser(description=__doc__, epilog=f"example: {EXAMPLE}").parse_args()
     fused.available = lambda: False  # type: ignore[assignment]
     rows = [[str(n), *(str(calls_of_apply(sets.wide(), n, device)) for device in ("cpu", "meta"))] for n in BATCHES]
     print(f"ATen calls of `sets.wide().apply`, colour images of {SIZE} px, without numba")
     timing.print_table(["images", "on the CPU", "on another device"], rows)
+    print("\na whole step, `problem()` and `dual_step`, wide set, 128 images")
+    timing.print_table(["views", "calls", "reads"], [[how, *map(str, of_step(128, how))] for how in ("one", "both")])
 
 
 if __name__ == "__main__":

@@ -1,6 +1,6 @@
 """`invaug insights` where the truth is known: symmetries planted in MNIST and Fashion-MNIST, the paper's families.
 
-Prints one row per dataset: the price of each family with its interval, whether the planted one is the cheapest, and the
+Prints one row per dataset: the gamma of each family with its interval, whether the planted one is the smallest, and the
 seconds it took.
 """
 
@@ -36,10 +36,10 @@ def row_of(name: str, kind: str, options: argparse.Namespace, folder: Path) -> d
     )  # fmt: skip
     start = time.perf_counter()
     found, _ = insights(asked, folder / f"{name}-{kind}", Screen(), quiet=True)
-    prices = {finding.name: finding.price.text(".3f") for finding in found.findings}
-    cheapest = found.ranking[0].name
+    gammas = {finding.name: finding.gamma.text(".3f") for finding in found.findings}
+    smallest = found.ranking[0].name
     seconds = time.perf_counter() - start
-    return {"data": f"{name}+{kind}", **prices, "cheapest": cheapest, "right": cheapest == TRUTH[kind],
+    return {"data": f"{name}+{kind}", **gammas, "smallest": smallest, "right": smallest == TRUTH[kind],
             "seconds": round(seconds, 1)}  # fmt: skip
 
 

@@ -109,8 +109,11 @@ def one_by_one(function: Callable[[Any], Any], batch: Iterable[Any]) -> list[Any
 
 def by_torch(transforms: TransformSet, images: Tensor) -> Tensor:
     """Return what `apply` gives without numba."""
-    draw = transforms.draw(len(images))
-    return transforms._by_kernel(images, draw, draw.magnitude)
+    usable, fused.usable = fused.usable, lambda images: False
+    try:
+        return transforms.apply(images, transforms.draw(len(images)))
+    finally:
+        fused.usable = usable
 
 
 def by_invaug(transforms: TransformSet, images: Tensor) -> Tensor:
@@ -202,9 +205,8 @@ def per_op(size: int, rounds: int, slot: float, clock: Clock) -> dict[str, dict[
     times = {}
     for op, row in zip(wide.ops, pillow_table(wide), strict=True):
         draw = wide.only(op.name).draw(len(images))
-        codes = torch.full((len(images),), op.function.code)
         tasks: dict[str, Task] = {
-            "fused": partial(fused.apply, images, codes, draw.magnitude, draw.place),
+            "fused": partial(wide.only(op.name).apply, images, draw),
             "pillow": partial(one_by_one, partial(pillow_one, [row]), pictures),
         }
         taken = timing.interleaved(tasks, rounds, slot, clock)
