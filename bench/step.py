@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import json
-import resource
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
 from functools import partial
 from itertools import cycle
+from pathlib import Path
 from typing import Any
 
 import torch
@@ -18,6 +18,7 @@ from torch.nn import functional as F
 import timing
 from invaug import Constraint, InvarianceConstrained, TransformSet, sets
 from invaug.lab import models
+from invaug.lab.memory import keep_freed
 from timing import Clock, Spread, Task
 
 BASIC, TRIVIAL = "no augmentation", "TrivialAugment (wide, plain draws)"
@@ -127,10 +128,16 @@ def print_peak(name: str, batch: int) -> None:
     images = torch.randint(256, (8 * batch, 3, 32, 32), dtype=torch.uint8)
     take = stepper(losses()[name], network("wrn-16-2"), batches_of(images, batch))
     sets.wide().apply(images[:1], sets.wide().draw(1))  # compiled loops take memory that no step needs again
-    before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    before = high_water_mark()
     for _ in range(10):
         take()
-    print(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before)
+    print(high_water_mark() - before)
+
+
+def high_water_mark() -> int:
+    """Return the most memory this process had, in kilobytes; getrusage would tell that of the parent too."""
+    status = Path("/proc/self/status").read_text()
+    return int(next(line.split()[1] for line in status.splitlines() if line.startswith("VmHWM")))
 
 
 def import_seconds(n: int) -> Spread:
@@ -150,6 +157,7 @@ def main() -> None:
     if options.memory_of:
         print_peak(options.memory_of, options.batch)
         return
+    keep_freed()  # as `invaug train` does
     clock = timing.prepare(options)
     machine = timing.machine(options, "torch", "numba")
     print(f"{machine}\n")

@@ -15,7 +15,6 @@ SHIPPED = {
     "authors": sets.wide(30, identity=False, min_level=1),
     "relative": sets.wide(relative_to=32),
     "extra": TransformSet(sets.EXTRA),
-    "weighted": sets.wide().weighted({"Rotate": 3.0, "Identity": 0.0}),
     "rotations": sets.rotations(3.14),
     "translations": sets.translations(7),
     "scalings": sets.scalings(0.7),

@@ -60,25 +60,6 @@ def test_places_are_uniform_in_the_unit_square() -> None:
     assert p_of_uniform(cells[:, 0] * 8 + cells[:, 1], 64) > 0.01
 
 
-def test_weights_say_how_often_each_operation_is_drawn() -> None:
-    transforms = sets.wide().only("Rotate", "Color", "Equalize").weighted({"Rotate": 3, "Color": 0.5})
-    assert transforms.names == ("Equalize", "Rotate", "Color")
-    counts = torch.bincount(transforms.draw(N, generator=seeded()).op[:, 0]).numpy()
-    assert chisquare(counts, [N * w / 4.5 for w in (1.0, 3.0, 0.5)]).pvalue > 0.01
-
-
-@pytest.mark.parametrize("name", ["Identity", "Rotate", "TranslateY"])
-def test_operation_of_weight_zero_is_never_drawn(name: str) -> None:
-    draw = sets.wide().weighted({name: 0}).draw(N, generator=seeded())
-    assert sets.wide().names.index(name) not in draw.op
-    assert len(draw.op.unique()) == 13
-
-
-def test_weights_stay_with_their_operations() -> None:
-    transforms = sets.wide().weighted({"Rotate": 5, "Color": 2})
-    assert transforms.without("Identity").only("Color", "Rotate", "Equalize").weights == (1.0, 5.0, 2.0)
-
-
 def test_only_and_without_split_a_set() -> None:
     some, rest = sets.wide(30).only("ShearX", "Rotate"), sets.wide(30).without("ShearX", "Rotate")
     assert some.names == ("Rotate", "ShearX")
@@ -102,11 +83,6 @@ def test_unknown_name_is_met_with_the_nearest(pick: str, name: str, message: str
         getattr(sets.wide(), pick)("Equalize", name)
 
 
-def test_weight_of_an_unknown_name_is_refused() -> None:
-    with pytest.raises(ValueError, match=r"unknown operation Sharpnes, did you mean Sharpness\?"):
-        sets.wide().weighted({"Sharpnes": 2})
-
-
 def same_function(images: Tensor, magnitudes: Tensor) -> Tensor:
     return images.clone()
 
@@ -126,11 +102,6 @@ TWO = Op("Two", same_function, continuous=True, n_magnitudes=2)
         ({"depth": 0}, ValueError, "depth must be at least 1, got 0"),
         ({"min_level": 31}, ValueError, "min_level must lie in 0 to 30, got 31"),
         ({"reference_size": -3}, ValueError, "reference_size must be a positive number of pixels, got -3"),
-        ({"weights": (1.0,)}, ValueError, r"weights must have one number per operation \(2\), got 1"),
-        ({"weights": (1.0, -1.0)}, ValueError, r"weights must be finite, not negative .* got \(1\.0, -1\.0\)"),
-        ({"weights": (0.0, 0.0)}, ValueError, "weights must be .* not all zero"),
-        ({"weights": (1.0, float("inf"))}, ValueError, "weights must be finite"),
-        ({"weights": (1.0, float("nan"))}, ValueError, "weights must be finite"),
     ],
 )
 def test_sets_that_are_none_are_refused(arguments: dict, error: type[Exception], message: str) -> None:
@@ -152,20 +123,19 @@ CONSUMERS = [
     sets.standard(),
     sets.wide(),
     sets.wide(5, min_level=3).only("Rotate"),
-    sets.wide().weighted({"Color": 9}),
+    sets.wide().without("Color"),
     TransformSet(sets.EXTRA),
     sets.rotations(1),
     sets.translations(1),
     sets.scalings(1),
     TransformSet((A, B)),
 ]
-FIVE = Op("Five", same_function, -1.0, 3.0, continuous=True, n_magnitudes=5)
 
 
 @pytest.mark.parametrize("n", [0, 1, 7, 128])
-def test_every_set_takes_the_same_from_the_generator(n: int) -> None:
+def test_every_set_of_up_to_two_magnitudes_takes_the_same_from_the_generator(n: int) -> None:
     states = []
-    for transforms in (*CONSUMERS, TransformSet((FIVE,))):
+    for transforms in CONSUMERS:
         generator = seeded()
         transforms.draw(n, generator=generator)
         states.append(generator.get_state())
@@ -433,7 +403,7 @@ def test_shift_of_ones_own_in_relative_pixels_grows_with_the_image(make_bytes) -
 BROKEN = {
     "shape": (lambda images, _: images[..., 1:], ValueError, r"Mine must keep the shape .* got \(2, 3, 32, 31\)"),
     "dtype": (lambda images, _: images / 255, TypeError, r"Mine must keep the dtype torch\.uint8, got torch\.float32"),
-    "no tensor": (lambda images, _: None, TypeError, r"Mine must return a .*Tensor, got NoneType"),
+    "no tensor": (lambda images, _: None, TypeError, r"Mine must return a tensor of shape .* got NoneType"),
 }
 
 

@@ -19,7 +19,7 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from invaug.images import on_bytes
+from invaug.images import check_output, on_bytes
 from invaug.ops import Op
 
 N_SEEDS = 2**31 - 1
@@ -106,18 +106,8 @@ def _randomness_kept() -> Iterator[None]:
 
 def _one_by_one(function: Callable[[Tensor, Any], Any], name: str, images: Tensor, magnitudes: Tensor) -> Tensor:
     pairs = zip(images, magnitudes.tolist(), strict=True)
-    changed = [_checked(name, image, function(image, magnitude)) for image, magnitude in pairs]
+    changed = [check_output(name, image, function(image, magnitude)) for image, magnitude in pairs]
     return torch.stack(changed) if changed else images.clone()
-
-
-def _checked(name: str, image: Tensor, changed: Any) -> Tensor:
-    if not isinstance(changed, Tensor):
-        raise TypeError(f"{name} must return a tensor of shape {tuple(image.shape)}, got {type(changed).__name__}")
-    if changed.shape != image.shape:
-        raise ValueError(f"{name} must keep the shape {tuple(image.shape)}, got {tuple(changed.shape)}")
-    if changed.dtype != image.dtype:
-        raise TypeError(f"{name} must keep the dtype {image.dtype}, got {changed.dtype}: normalise in `finish`")
-    return changed
 
 
 def _check_origin(library: str, transform: Any) -> None:

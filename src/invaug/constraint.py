@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import Literal
 
+from invaug.checks import check_type, require
 from invaug.levels import Resilient, as_level
 from invaug.samplers import Sampler, metropolis_hastings
 from invaug.transforms import TransformSet
@@ -31,11 +32,9 @@ class Constraint:
     by default all of it (an eighth)."""
 
     def __post_init__(self) -> None:
-        if not isinstance(self.transforms, TransformSet):
-            raise TypeError(f"transforms must be a TransformSet, got {type(self.transforms).__name__}")
+        check_type("transforms", self.transforms, TransformSet, "a TransformSet")
         as_level(self.epsilon)  # refuses what is none
-        if self.share is not None and not 0 < self.share <= 1:
-            raise ValueError(f"share must be above 0 and at most 1, got {self.share}")
+        require(self.share is None or 0 < self.share <= 1, f"share must be above 0 and at most 1, got {self.share}")
 
     @cached_property
     def level(self) -> Resilient:

@@ -31,35 +31,27 @@ class Draw:
     """Where a crop or cutout falls, in [0, 1), float64, shape (batch, depth, 2); the centre if left out."""
 
     def __post_init__(self) -> None:
-        by_layer = self.op.ndim == 2
         for name in ("op", "level"):
-            self._set(name, _whole(name, getattr(self, name)))
+            values = getattr(self, name)
+            if values.is_floating_point() or values.ndim == 0:
+                raise ValueError(f"{name} must be whole numbers of shape (batch, depth), got {_form(values)}")
         if not self.magnitude.is_floating_point():
             raise ValueError(f"magnitude must be floats, got {_form(self.magnitude)}")
-        inner = self.magnitude if self.magnitude.ndim == 3 or not by_layer else self.magnitude.unsqueeze(-1)
-        self._set("magnitude", _layered(inner.unsqueeze(-1) if inner.ndim == 1 else inner, 3).double())
-        if self.place is None:
-            self._set("place", self.op.new_full((*self.op.shape, 2), 0.5, dtype=torch.float64))
-        self._set("place", _layered(self.place, 3).double())
-        self._check_shapes()
-
-    def _set(self, name: str, value: Tensor) -> None:
-        object.__setattr__(self, name, value)  # the way round a frozen dataclass
-
-    def _check_shapes(self) -> None:
-        shape = tuple(self.op.shape)
-        wanted = {
-            "op": shape[:2],
-            "level": shape,
-            "magnitude": (*shape, *self.magnitude.shape[2:3]),
-            "place": (*shape, 2),
-        }
-        for name, value in self._tensors().items():
-            if tuple(value.shape) != wanted[name]:
-                raise ValueError(
-                    f"{name} must have one row per image and one column per layer, so shape {wanted[name]}, "
-                    f"got {tuple(value.shape)}"
-                )
+        op, inner = _layered(self.op, 2).long(), self.magnitude
+        if inner.ndim == 1 or (inner.ndim == 2 and self.op.ndim == 2):  # one magnitude per operation
+            inner = inner.unsqueeze(-1)
+        place = op.new_full((*op.shape, 2), 0.5, dtype=torch.float64) if self.place is None else self.place
+        magnitude, place = (_layered(values, 3).double() for values in (inner, place))
+        for name, values, wanted in (
+            ("op", op, op.shape[:2]),
+            ("level", _layered(self.level, 2).long(), op.shape),
+            ("magnitude", magnitude, (*op.shape, *magnitude.shape[2:3])),
+            ("place", place, (*op.shape, 2)),
+        ):
+            if values.shape != wanted:
+                rule = f"one row per image and one column per layer, so shape {tuple(wanted)}"
+                raise ValueError(f"{name} must have {rule}, got {tuple(values.shape)}")
+            object.__setattr__(self, name, values)  # the way round a frozen dataclass
 
     def __len__(self) -> int:
         return len(self.op)
@@ -114,12 +106,6 @@ class Draw:
 def _layered(values: Tensor, ndim: int) -> Tensor:
     """Return values with a dimension for layers, of length one where there was none."""
     return values.unsqueeze(1) if values.ndim == ndim - 1 else values
-
-
-def _whole(name: str, values: Tensor) -> Tensor:
-    if values.is_floating_point() or values.ndim == 0:
-        raise ValueError(f"{name} must be whole numbers of shape (batch, depth), got {_form(values)}")
-    return _layered(values, 2).long()
 
 
 def _form(numbers: Tensor) -> str:

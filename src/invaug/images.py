@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import Any
 
 import numpy as np
 import torch
 from torch import Tensor
 
+from invaug.checks import check_type
 from invaug.rules import Array
 
 MAX_SIDE = 8192  # coordinates of larger images leave the range of Pillow's 16.16 fixed point
@@ -15,14 +17,24 @@ MAX_SIDE = 8192  # coordinates of larger images leave the range of Pillow's 16.1
 
 def check_images(images: Tensor) -> None:
     """Raise unless `images` is a uint8 or float batch of shape (batch, channels, height, width)."""
-    if not isinstance(images, Tensor):
-        raise TypeError(f"images must be a torch.Tensor, got {type(images).__name__}")
+    check_type("images", images, Tensor, "a torch.Tensor")
     if images.ndim != 4:
         raise ValueError(f"images must have shape (batch, channels, height, width), got {tuple(images.shape)}")
     if images.dtype != torch.uint8 and not images.is_floating_point():
         raise TypeError(f"images must be uint8, or float in [0, 1], got {images.dtype}: convert with .to(torch.uint8)")
     if images.shape[1] == 0 or not 0 < min(images.shape[2:]) <= max(images.shape[2:]) <= MAX_SIDE:
         raise ValueError(f"images must have channels and sides of 1 to {MAX_SIDE} pixels, got {tuple(images.shape)}")
+
+
+def check_output(name: str, given: Tensor, made: Any) -> Tensor:
+    """Return what an operation made of its input; raise unless it is a tensor of the same shape and dtype."""
+    if not isinstance(made, Tensor):
+        raise TypeError(f"{name} must return a tensor of shape {tuple(given.shape)}, got {type(made).__name__}")
+    if made.shape != given.shape:
+        raise ValueError(f"{name} must keep the shape {tuple(given.shape)}, got {tuple(made.shape)}")
+    if made.dtype != given.dtype:
+        raise TypeError(f"{name} must keep the dtype {given.dtype}, got {made.dtype}: normalise in `finish`")
+    return made
 
 
 def to_bytes(images: Tensor) -> Tensor:
@@ -33,9 +45,8 @@ def to_bytes(images: Tensor) -> Tensor:
     if images.numel() and not images.is_meta and not torch.compiler.is_compiling():
         low, high = (end.item() for end in images.aminmax())
         if not 0 <= low <= high <= 1:
-            raise ValueError(
-                f"float images must lie in [0, 1], got values from {low:g} to {high:g}: divide bytes by 255"
-            )
+            found = f"got values from {low:g} to {high:g}: divide bytes by 255"
+            raise ValueError(f"float images must lie in [0, 1], {found}")
     return (images * 255).round().to(torch.uint8)
 
 

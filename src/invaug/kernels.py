@@ -55,13 +55,11 @@ def _choose(values: Tensor, actions: Actions, parts: Parts) -> Tensor:
 
 def _choose_densely(values: Tensor, actions: Actions, parts: Parts) -> Tensor:
     """Do the same without asking how many images have which code, which compiled code cannot."""
-    chosen: Tensor | None = None
-    for codes, part in parts:
-        if any(code in codes for code in actions.present):
-            made = part(values, actions)
-            rows = on_device((actions.codes >= codes.start) & (actions.codes < codes.stop), values)
-            chosen = made if chosen is None else torch.where(rows.view(-1, *[1] * (made.ndim - 1)), made, chosen)
-    assert chosen is not None, "a set has at least one operation"  # noqa: S101 - for the type checker
+    made = [(codes, part(values, actions)) for codes, part in parts if not set(actions.present).isdisjoint(codes)]
+    (_, chosen), *others = made
+    for codes, other in others:
+        rows = on_device((actions.codes >= codes.start) & (actions.codes < codes.stop), values)
+        chosen = torch.where(rows.view(-1, *[1] * (other.ndim - 1)), other, chosen)
     return chosen
 
 

@@ -6,6 +6,8 @@ import math
 from dataclasses import dataclass
 from typing import Literal
 
+from invaug.checks import require
+
 
 @dataclass(frozen=True)
 class Resilient:
@@ -31,13 +33,12 @@ class Resilient:
     for 2 classes and for 1,000."""
 
     def __post_init__(self) -> None:
-        for name, value in (("alpha", self.alpha), ("cap", self.cap)):
-            if not value > 0:
-                raise ValueError(f"{name} must be above 0, got {value}")
-        if self.guess is not None and not 0 < self.guess < math.inf:
-            raise ValueError(f"guess must be above 0 and not infinite, got {self.guess}")
-        if self.base != "clean" and (isinstance(self.base, str) or not self.base >= 0):
-            raise ValueError(f'base must be "clean" or a number, at least 0, got {self.base!r}')
+        require(self.alpha > 0, f"alpha must be above 0, got {self.alpha}")
+        require(self.cap > 0, f"cap must be above 0, got {self.cap}")
+        known = self.guess is None or 0 < self.guess < math.inf
+        require(known, f"guess must be above 0 and not infinite, got {self.guess}")
+        fits = self.base == "clean" or (not isinstance(self.base, str) and self.base >= 0)
+        require(fits, f'base must be "clean" or a number, at least 0, got {self.base!r}')
 
     @property
     def chosen(self) -> bool:
@@ -67,7 +68,6 @@ def as_level(epsilon: float | str | Resilient) -> Resilient:
         return Resilient()
     if isinstance(epsilon, bool | str) or not isinstance(epsilon, int | float):
         raise TypeError(f'epsilon must be a number, "auto" or a Resilient, got {epsilon!r}')
-    if not epsilon >= 0:
-        ways = "0 makes a pure penalty, inf switches the constraint off"
-        raise ValueError(f"epsilon must be positive, got {epsilon} ({ways})")
+    ways = "0 makes a pure penalty, inf switches the constraint off"
+    require(epsilon >= 0, f"epsilon must be positive, got {epsilon} ({ways})")
     return Resilient(math.inf, float(epsilon), math.inf)

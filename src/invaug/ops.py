@@ -7,6 +7,7 @@ in [0, 1] are rounded to bytes and handed back in their own dtype.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Literal
@@ -16,6 +17,7 @@ import torch
 from torch import Tensor
 
 from invaug import fused, kernels, rules
+from invaug.checks import require
 from invaug.images import check_images, on_bytes, on_host
 from invaug.rules import Actions
 
@@ -34,12 +36,12 @@ class Rule:
     def __call__(self, images: Tensor, magnitudes: Tensor, places: Tensor | None = None) -> Tensor:
         """Return the transformed images; without places, crop and cutout are centred."""
         check_images(images)
-        if magnitudes.shape != images.shape[:1]:
-            raise ValueError(f"magnitudes must have shape ({len(images)},), got {tuple(magnitudes.shape)}")
-        where = torch.full((len(images), 2), 0.5) if places is None else places
-        if where.shape != (len(images), 2):
-            raise ValueError(f"places must have shape ({len(images)}, 2), got {tuple(where.shape)}")
-        codes = np.full(len(images), self.code)
+        n = len(images)
+        where = torch.full((n, 2), 0.5) if places is None else places
+        for name, numbers, shape in (("magnitudes", magnitudes, (n,)), ("places", where, (n, 2))):
+            if numbers.shape != shape:
+                raise ValueError(f"{name} must have shape {shape}, got {tuple(numbers.shape)}")
+        codes = np.full(n, self.code)
         actions = Actions(codes, on_host(magnitudes.double()), on_host(where.double()), (self.code,))
         return on_bytes(images, lambda batch: transform_bytes(batch, actions))
 
@@ -78,18 +80,14 @@ class Op:
     """The operation moves pixels; known of the operations that come with this package."""
 
     def __post_init__(self) -> None:
-        if not self.name:
-            raise ValueError("name must not be empty")
-        if not callable(self.function):
-            raise TypeError(f"function of {self.name} must be callable, got {type(self.function).__name__}")
-        if not (abs(self.start) < float("inf") and abs(self.stop) < float("inf")):
-            raise ValueError(f"the range of {self.name} must be finite, got {self.start} to {self.stop}")
-        if self.n_magnitudes < 1:
-            raise ValueError(f"n_magnitudes of {self.name} must be at least 1, got {self.n_magnitudes}")
-        if self.n_magnitudes > 1 and not self.continuous:
-            raise ValueError(
-                f"{self.name} takes {self.n_magnitudes} magnitudes, but a level has one: set continuous=True"
-            )
+        require(self.name, "name must not be empty")
+        kind, n = type(self.function).__name__, self.n_magnitudes
+        require(callable(self.function), f"function of {self.name} must be callable, got {kind}", TypeError)
+        finite = math.isfinite(self.start) and math.isfinite(self.stop)
+        require(finite, f"the range of {self.name} must be finite, got {self.start} to {self.stop}")
+        require(n >= 1, f"n_magnitudes of {self.name} must be at least 1, got {n}")
+        levels = f"{self.name} takes {n} magnitudes, but a level has one: set continuous=True"
+        require(n == 1 or self.continuous, levels)
         if getattr(self.function, "geometric", False):
             object.__setattr__(self, "geometric", True)
 
@@ -108,22 +106,8 @@ class Op:
         return self.function(images, magnitudes, places) if self.placed else self.function(images, magnitudes)
 
 
+# in the order of the codes
 identity = Rule(rules.IDENTITY)
-auto_contrast = Rule(rules.AUTO_CONTRAST)
-equalize = Rule(rules.EQUALIZE)
-rotate = Rule(rules.ROTATE)
-solarize = Rule(rules.SOLARIZE)
-color = Rule(rules.COLOR)
-posterize = Rule(rules.POSTERIZE)
-contrast = Rule(rules.CONTRAST)
-brightness = Rule(rules.BRIGHTNESS)
-sharpness = Rule(rules.SHARPNESS)
-shear_x = Rule(rules.SHEAR_X)
-shear_y = Rule(rules.SHEAR_Y)
-translate_x = Rule(rules.TRANSLATE_X)
-translate_y = Rule(rules.TRANSLATE_Y)
-invert = Rule(rules.INVERT)
-flip_x = Rule(rules.FLIP_X)
-flip_y = Rule(rules.FLIP_Y)
-crop = Rule(rules.CROP)
-cutout = Rule(rules.CUTOUT)
+rotate, shear_x, shear_y, translate_x, translate_y, flip_x, flip_y, crop = map(Rule, rules.MOVES)
+solarize, posterize, invert, brightness, auto_contrast, equalize = map(Rule, rules.TABLES)
+color, contrast, sharpness, cutout = map(Rule, rules.BLENDS)

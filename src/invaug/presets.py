@@ -67,21 +67,13 @@ class Preset:
         from invaug.problem import InvarianceConstrained
         from invaug.views import apart
 
-        settings = {
-            "n_steps": self.n_steps,
-            "dual_lr": self.dual_lr,
-            "gamma_init": self.gamma_init(n_views),
-            "scoring": self.scoring,
-            "scoring_batch": self.scoring_batch,
-            "views": apart,
-        }
-        return InvarianceConstrained(*constraints, n_views=n_views, **{**settings, **others})
+        settings = {name: getattr(self, name) for name in ("n_steps", "dual_lr", "scoring", "scoring_batch")}
+        settings |= {"gamma_init": self.gamma_init(n_views), "views": apart, **others}
+        return InvarianceConstrained(*constraints, n_views=n_views, **settings)
 
 
-PAPER = Preset("paper", 2, 1e-3, gamma_init_views=0.0, scoring="frozen", scoring_batch=256, identity=True)
+PAPER = Preset("paper", 2, 1e-3, 0.0, scoring="frozen", scoring_batch=256, identity=True)
 # "steps: 2" there means two proposals, which is one transition; scoring moves BatchNorm, all proposals at once
-AUTHORS_CODE = Preset(
-    "authors-code", 1, 1e-4, gamma_init_views=1.0, scoring="train", scoring_batch=None, identity=False
-)
+AUTHORS_CODE = Preset("authors-code", 1, 1e-4, 1.0, scoring="train", scoring_batch=None, identity=False)
 
 PRESETS = {preset.name: preset for preset in (PAPER, AUTHORS_CODE)}

@@ -12,6 +12,7 @@ from typing import Any, Literal, Self
 import torch
 from torch import Tensor, distributed, nn
 
+from invaug.checks import check_type, require
 from invaug.constraint import Constraint
 from invaug.images import to_unit
 from invaug.proposals import Finish, Proposer
@@ -108,14 +109,8 @@ class InvarianceConstrained(nn.Module):
         generator = generator or self._generator()
         self.n_batches += 1
         gammas = [g if c.active else 0.0 for g, c in zip(self.gamma.tolist(), self.constraints, strict=True)]
-        how = Proposer(
-            self.n_steps,
-            self.n_views,
-            self.finish,
-            partial(self._score, model, generator),
-            generator,
-            self.scoring_batch,
-        )
+        score = partial(self._score, model, generator)
+        how = Proposer(self.n_steps, self.n_views, self.finish, score, generator, self.scoring_batch)
         view = self.views if callable(self.views) else NAMED[self.views]
         return view(Given(images, targets, self.constraints, gammas, self.finish, how))
 
@@ -131,10 +126,8 @@ class InvarianceConstrained(nn.Module):
         if losses is None and batch.kept:
             raise ValueError('without losses only views="one" can be evaluated: its constraints are measured by scores')
         if losses is not None and losses.shape != batch.inputs.shape[:1]:
-            shape = tuple(losses.shape)
-            raise ValueError(
-                f'losses must have shape ({len(batch.inputs)},), one per input, got {shape}: use reduction="none"'
-            )
+            rule = f"losses must have shape ({len(batch.inputs)},), one per input"
+            raise ValueError(f'{rule}, got {tuple(losses.shape)}: use reduction="none"')
         slack, epsilons = torch.full_like(self.gamma, -math.inf), torch.full_like(self.gamma, math.inf)
         for k, (made, measured) in enumerate(zip(batch.proposals, measure(batch, losses), strict=True)):
             if made and measured:
@@ -192,9 +185,8 @@ def _warn_of_masks(constraints: Sequence[Constraint], images: Tensor, targets: T
 
 def _check_batch(images: Tensor, targets: Tensor) -> None:
     """Refuse what is not a batch with one target each; what the images must be, the set says."""
-    for name, tensor in (("images", images), ("targets", targets)):
-        if not isinstance(tensor, Tensor):
-            raise TypeError(f"{name} must be a torch.Tensor, got {type(tensor).__name__}")
+    check_type("images", images, Tensor, "a torch.Tensor")
+    check_type("targets", targets, Tensor, "a torch.Tensor")
     if images.ndim == 0 or len(images) == 0:
         raise ValueError(f"images must hold at least one image, got shape {tuple(images.shape)}")
     if targets.ndim == 0 or len(targets) != len(images):
@@ -204,25 +196,18 @@ def _check_batch(images: Tensor, targets: Tensor) -> None:
 def _check(problem: InvarianceConstrained, gamma_init: float) -> None:
     """Refuse settings that make no problem."""
     for constraint in problem.constraints:
-        if not isinstance(constraint, Constraint):
-            raise TypeError(f"constraints must be invaug.Constraint, got {type(constraint).__name__}")
-    n_steps, n_views, chunk = problem.n_steps, problem.n_views, problem.scoring_batch
+        check_type("constraints", constraint, Constraint, "invaug.Constraint")
+    n_steps, n_views, views, chunk = problem.n_steps, problem.n_views, problem.views, problem.scoring_batch
     for name, value in (("n_steps", n_steps), ("n_views", n_views), ("scoring_batch", chunk or 1)):
-        if not isinstance(value, int):
-            raise TypeError(f"{name} must be a whole number, got {value!r}")
-    if n_steps < 0:
-        raise ValueError(f"n_steps must not be negative, got {n_steps} (0 samples uniformly)")
-    if n_views < 1:
-        raise ValueError(f"n_views must be at least 1, got {n_views}")
-    if not callable(problem.views) and problem.views not in NAMED:
-        raise ValueError(f'views must be "one", "both" or a function, got {problem.views!r}')
-    if n_views > 1 and problem.views in ("one", NAMED["one"]):
-        raise ValueError(f'n_views must be 1 with views="one", got {n_views}: several views need views="both"')
-    if not 0 <= problem.dual_lr < math.inf:
-        raise ValueError(f"dual_lr must not be negative or infinite, got {problem.dual_lr} (0 keeps gamma fixed)")
-    if not 0 <= gamma_init < math.inf:
-        raise ValueError(f"gamma_init must not be negative or infinite, got {gamma_init}")
-    if problem.scoring not in ("frozen", "train"):
-        raise ValueError(f'scoring must be "frozen" or "train", got {problem.scoring!r}')
-    if chunk is not None and chunk < 1:
-        raise ValueError(f"scoring_batch must be at least 1, or None for all at once, got {chunk}")
+        require(isinstance(value, int), f"{name} must be a whole number, got {value!r}", TypeError)
+    require(n_steps >= 0, f"n_steps must not be negative, got {n_steps} (0 samples uniformly)")
+    require(n_views >= 1, f"n_views must be at least 1, got {n_views}")
+    require(callable(views) or views in NAMED, f'views must be "one", "both" or a function, got {views!r}')
+    several = f'n_views must be 1 with views="one", got {n_views}: several views need views="both"'
+    require(n_views == 1 or views not in ("one", NAMED["one"]), several)
+    rates = {"dual_lr": (problem.dual_lr, " (0 keeps gamma fixed)"), "gamma_init": (gamma_init, "")}
+    for name, (rate, hint) in rates.items():
+        require(0 <= rate < math.inf, f"{name} must not be negative or infinite, got {rate}{hint}")
+    modes = ("frozen", "train")
+    require(problem.scoring in modes, f'scoring must be "frozen" or "train", got {problem.scoring!r}')
+    require(chunk is None or chunk >= 1, f"scoring_batch must be at least 1, or None for all at once, got {chunk}")

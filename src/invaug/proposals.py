@@ -63,23 +63,15 @@ def propose(
         n_measured: How many images need the loss of their kept view; with chains all have it.
         n_clean: How many need the loss of their clean view too, scored in the same pass.
     """
-    shape = (how.n_steps + 1, how.n_views, len(images))
-    draw = constraint.transforms.draw(shape[0] * shape[1] * shape[2], generator=how.generator)
-    rows = torch.arange(len(draw)).view(shape)
-    per_image = shape[0] * shape[1] + bool(n_clean)
-    size = len(images) if how.scoring_batch is None else max(how.scoring_batch // per_image, 1)
-    parts = [
-        _propose_some(
-            constraint,
-            draw[rows[..., start : start + size].flatten()],
-            images[start : start + size],
-            targets[start : start + size],
-            how,
-            max(n_measured - start, 0),
-            max(n_clean - start, 0),
-        )
-        for start in range(0, len(images), size)
-    ]
+    n_repeats = (how.n_steps + 1) * how.n_views
+    draw = constraint.transforms.draw(n_repeats * len(images), generator=how.generator)
+    rows = torch.arange(len(draw)).view(n_repeats, -1)
+    size = len(images) if how.scoring_batch is None else max(how.scoring_batch // (n_repeats + bool(n_clean)), 1)
+    parts = []
+    for start in range(0, len(images), size):
+        chunk, needed = slice(start, start + size), (max(n_measured - start, 0), max(n_clean - start, 0))
+        some = draw[rows[..., chunk].flatten()]
+        parts.append(_propose_some(constraint, some, images[chunk], targets[chunk], how, *needed))
     if len(parts) == 1:
         return parts[0]._replace(draw=draw)
     views = [torch.cat(view) for view in zip(*(part.inputs.chunk(how.n_views) for part in parts), strict=True)]

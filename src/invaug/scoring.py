@@ -6,7 +6,7 @@ import math
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, nullcontext
 from functools import partial
-from types import CodeType, FunctionType, MethodType, ModuleType
+from types import CellType, CodeType, FunctionType, MethodType, ModuleType
 from typing import Any
 
 import torch
@@ -92,19 +92,16 @@ def frozen(model: Model) -> Iterator[Model]:
     # DDP would broadcast buffers in every forward, and wait for ranks that score fewer chunks
     inner = model.module if isinstance(model, DistributedDataParallel) else model
     modules = modules_of(inner)
-    training = [module for module in modules if module.training]
-    synced = [m for m in modules if isinstance(m, DistributedDataParallel) and m.require_forward_param_sync]
+    switched = [(module, "training") for module in modules if module.training]
+    wrapped = [module for module in modules if isinstance(module, DistributedDataParallel)]
+    switched += [(m, "require_forward_param_sync") for m in wrapped if m.require_forward_param_sync]
     try:
-        for module in training:
-            module.training = False
-        for module in synced:
-            module.require_forward_param_sync = False
+        for module, flag in switched:
+            setattr(module, flag, False)
         yield inner
     finally:
-        for module in training:
-            module.training = True
-        for module in synced:
-            module.require_forward_param_sync = True
+        for module, flag in switched:
+            setattr(module, flag, True)
 
 
 def modules_of(model: Model) -> list[nn.Module]:
@@ -128,10 +125,9 @@ def modules_of(model: Model) -> list[nn.Module]:
         level = [inner for part in others for inner in _inside(part)]
     if not found:
         name = getattr(model, "__name__", type(model).__name__)
-        raise TypeError(
-            f"no torch.nn.Module was found in the model {name}, so it cannot be scored in eval mode: pass the module "
-            'itself and say with outputs= what of its answer is the output, or score with scoring="train"'
-        )
+        why = f"no torch.nn.Module was found in the model {name}, so it cannot be scored in eval mode: "
+        way = "pass the module itself and say with outputs= what of its answer is the output"
+        raise TypeError(f'{why}{way}, or score with scoring="train"')
     return list(found.values())
 
 
@@ -142,13 +138,11 @@ def _inside(part: Any) -> list[Any]:
     if isinstance(part, MethodType):
         return [part.__self__, part.__func__]
     if isinstance(part, FunctionType):
-        cells = [cell.cell_contents for cell in part.__closure__ or () if _is_filled(cell)]
+        cells = [cell.cell_contents for cell in part.__closure__ or () if cell != CellType()]  # some have no value yet
         named = _looked_up(_names(part.__code__), part.__globals__)
         return [*cells, *(part.__defaults__ or ()), *(part.__kwdefaults__ or {}).values(), *named]
-    if isinstance(part, dict):
-        return list(part.values())
-    if isinstance(part, list | tuple):
-        return list(part)
+    if isinstance(part, dict | list | tuple):
+        return list(part.values() if isinstance(part, dict) else part)
     if isinstance(part, type | ModuleType) or not hasattr(part, "__dict__"):
         return []
     return [*vars(part).values(), getattr(type(part), "__call__", None)]  # noqa: B004
@@ -159,13 +153,6 @@ def _looked_up(names: list[str], namespace: dict[str, Any]) -> list[Any]:
     values = [namespace[name] for name in names if name in namespace]
     files = [vars(value) for value in values if isinstance(value, ModuleType)]
     return [*values, *(file[name] for file in files for name in names if name in file)]
-
-
-def _is_filled(cell: Any) -> bool:
-    try:
-        return cell.cell_contents is not None
-    except ValueError:  # a name that has no value yet
-        return False
 
 
 def _names(code: CodeType) -> list[str]:

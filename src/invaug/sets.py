@@ -5,9 +5,9 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 from dataclasses import replace
-from difflib import get_close_matches
 
 from invaug import continuous, ops
+from invaug.checks import check_known, require
 from invaug.ops import Op
 from invaug.transforms import TransformSet
 
@@ -71,7 +71,7 @@ def rotations(max_radians: float) -> TransformSet:
 
 def translations(max_pixels: float) -> TransformSet:
     """Return shifts uniform in ±max_pixels along each axis, bilinear; a draw has two magnitudes per image."""
-    return _continuous("Translation", continuous.shift, "max_pixels", max_pixels, n_magnitudes=2)
+    return _continuous("Translation", continuous.shift, "max_pixels", max_pixels, n=2)
 
 
 def scalings(max_log: float) -> TransformSet:
@@ -91,21 +91,17 @@ def of(ranges: Mapping[str, Range], n_levels: int = 31, *, relative_to: int | No
 
 def _ranged(name: str, given: Range) -> Op:
     known = {op.name: op for op in KNOWN}
-    if name not in known:
-        near = get_close_matches(name, known, 1, 0.5)
-        hint = f"did you mean {near[0]}?" if near else f"known are {', '.join(known)}"
-        raise ValueError(f"unknown operation {name}, {hint}")
+    check_known([name], known, "known are")
     op = known[name]
     if given is True:
         return op
-    if not op.has_magnitude:
-        raise ValueError(f"{name} has no magnitude: its range must be true, got {given!r}")
+    require(op.has_magnitude, f"{name} has no magnitude: its range must be true, got {given!r}")
     numbers = list(given) if isinstance(given, tuple | list) else [given]
-    if len(numbers) not in (1, 2) or not all(map(_is_number, numbers)):
-        raise ValueError(f"the range of {name} must be true, a number or two, got {given!r}")
+    fits = len(numbers) in (1, 2) and all(map(_is_number, numbers))
+    require(fits, f"the range of {name} must be true, a number or two, got {given!r}")
     start, stop = numbers if len(numbers) == 2 else _around(op, numbers[0])
-    if start == stop or (op.signed and not 0 <= start < stop):
-        raise ValueError(f"the range of {name} must be positive and not empty, got {given!r}")
+    fits = 0 <= start < stop if op.signed else start != stop
+    require(fits, f"the range of {name} must be positive and not empty, got {given!r}")
     return replace(op, start=float(start), stop=float(stop))
 
 
@@ -118,12 +114,9 @@ def _around(op: Op, most: float) -> tuple[float, float]:
     return (1 - most, 1 + most) if 0 < op.start < 1 < op.stop else (op.start, most)
 
 
-def _continuous(
-    name: str, function: continuous.Warp, argument: str, most: float, n_magnitudes: int = 1
-) -> TransformSet:
-    if not 0 < most < float("inf"):
-        raise ValueError(f"{argument} must be positive and finite, got {most}")
-    op = Op(name, function, 0, most, signed=True, continuous=True, n_magnitudes=n_magnitudes, geometric=True)
+def _continuous(name: str, function: continuous.Warp, argument: str, most: float, n: int = 1) -> TransformSet:
+    require(0 < most < math.inf, f"{argument} must be positive and finite, got {most}")
+    op = Op(name, function, 0, most, signed=True, continuous=True, n_magnitudes=n, geometric=True)
     return TransformSet((op,))
 
 

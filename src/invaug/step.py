@@ -54,10 +54,8 @@ class Step:
 def lagrangian(batch: Batch, losses: Tensor, epsilons: Sequence[float]) -> tuple[Tensor, Tensor]:
     """Return the Lagrangian of a batch with these losses and levels, and the mean loss of its first term."""
     means = [losses[rows].mean() for rows, _ in batch.terms]
-    first, *rest = (
-        mean if weight == 1 else weight * mean for mean, (_, weight) in zip(means, batch.terms, strict=True)
-    )
-    total = sum(rest, first)
+    terms = [mean if weight == 1 else weight * mean for mean, (_, weight) in zip(means, batch.terms, strict=True)]
+    total = sum(terms[1:], terms[0])
     held = sum(gamma * epsilon for gamma, epsilon in zip(batch.gammas, epsilons, strict=True) if gamma)
     return total - held / batch.scale if held else total, means[0].detach()
 
@@ -70,9 +68,8 @@ def measure(batch: Batch, losses: Tensor | None) -> list[tuple[float, float] | N
     of which a few clean images stand for all: how their kept views differ from all kept views is taken off. This is
     the one time a step reads from the device, and the values are checked by the way.
     """
-    made = [(k, proposals) for k, proposals in enumerate(batch.proposals) if proposals]
-    columns = [column for k, proposals in made for column in _columns(batch, k, proposals, losses)]
-    seen = [*columns, *([losses] if losses is not None else [])]
+    columns = [column for k, made in enumerate(batch.proposals) if made for column in _columns(batch, k, made, losses)]
+    seen = columns if losses is None else [*columns, losses]
     if not seen:
         return [None] * len(batch.proposals)
     negative = sum((doubles((part < 0).sum()) for part in seen), start=doubles(seen[0].new_zeros(())))
@@ -98,7 +95,6 @@ def _columns(batch: Batch, k: int, made: Proposals, losses: Tensor | None) -> tu
     return kept, kept[: len(made.clean)], made.clean
 
 
-def read(numbers: Tensor) -> list[list[float]]:
+def read(numbers: Tensor) -> Any:
     """Return numbers from the device."""
-    values: list[list[float]] = numbers.tolist()
-    return values
+    return numbers.tolist()

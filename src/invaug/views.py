@@ -15,6 +15,7 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
+from invaug.checks import require
 from invaug.constraint import Constraint
 from invaug.proposals import Finish, Proposals, Proposer, empty_rows, propose
 
@@ -68,22 +69,18 @@ def one(given: Given) -> Batch:
     n, total = len(given.images), 1.0 + sum(given.gammas)
     clean, *parts = systematic_assignment(n, [1.0, *given.gammas], given.how.generator, given.images.device)
     proposals: list[Proposals | None] = [None] * len(parts)
-    views = [(clean, given.finish(_rows(given.images, clean, n)))] if len(clean) else []
+    # all of them in the order they have, so that plain training is plain training
+    untouched = given.images if len(clean) == n else given.images[clean]
+    views = [(clean, given.finish(untouched))] if len(clean) else []
     for k in given.active:
         least = math.ceil((given.constraints[k].share or LEAST_SHARE) * n)
-        others = [*parts[k + 1 :], clean, *parts[:k]]
-        rows = torch.cat([parts[k], *others])[: max(least, len(parts[k]))]
+        rows = torch.cat([*parts[k:], clean, *parts[:k]])[: max(least, len(parts[k]))]
         n_clean = least if given.constraints[k].level.base == "clean" else 0
         made = propose(given.constraints[k], given.images[rows], given.targets[rows], given.how, least, n_clean)
         proposals[k] = made
         views.append((parts[k], made.inputs[: len(parts[k])]))
     inputs = views[0][1] if len(clean) == n else _in_order(views, n)
     return Batch(inputs, given.targets, [(slice(n), 1.0)], proposals, given.gammas, scale=total)
-
-
-def _rows(images: Tensor, rows: Tensor, n: int) -> Tensor:
-    """Return some images; all of them in the order they have, so that plain training is plain training."""
-    return images if len(rows) == n else images[rows]
 
 
 def _in_order(views: list[tuple[Tensor, Tensor]], n: int) -> Tensor:
@@ -127,13 +124,13 @@ def apart(given: Given) -> Batch:
 
 def kept_only(given: Given) -> Batch:
     """The views that one constraint keeps, and no clean ones: training on λ_c alone."""
-    if len(given.active) != 1:
-        raise ValueError(f"views.kept_only needs one constraint with a finite epsilon, got {len(given.active)}")
+    n_active = len(given.active)
+    require(n_active == 1, f"views.kept_only needs one constraint with a finite epsilon, got {n_active}")
     (k,) = given.active
-    if given.how.n_views > 1 or (given.constraints[k].share or 1) < 1:
-        raise ValueError("views.kept_only needs one view of whole batches: leave out n_views and share")
-    if given.constraints[k].level.base == "clean":
-        raise ValueError('views.kept_only has no clean loss to go by: give epsilon as a number, not "auto"')
+    whole = given.how.n_views == 1 and given.constraints[k].share in (None, 1)
+    require(whole, "views.kept_only needs one view of whole batches: leave out n_views and share")
+    fixed = given.constraints[k].level.base != "clean"
+    require(fixed, 'views.kept_only has no clean loss to go by: give epsilon as a number, not "auto"')
     made, rows = _keep(given, k), [slice(None) if constraint.active else None for constraint in given.constraints]
     proposals = [made if each else None for each in rows]
     return Batch(made.inputs, made.targets, [(slice(None), 1.0)], proposals, given.gammas, given.gammas[k] or 1.0, rows)

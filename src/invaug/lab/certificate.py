@@ -70,23 +70,21 @@ def is_listed(transforms: TransformSet) -> bool:
 
 
 def members(transforms: TransformSet) -> tuple[Draw, Array]:
-    """Return each transformation of a finite set that can be drawn, and the exact probability that a draw is it.
+    """Return each transformation of a finite set, and the exact probability that a draw is it.
 
     Levels and signs that give the same magnitude are one transformation, drawn as often as all of them.
     """
     every = transforms.every()
-    weights = np.array(transforms.weights or [1.0] * len(transforms.ops))
-    weights = weights / weights.sum()
     levels = torch.arange(transforms.min_level, transforms.n_levels)
     chances: dict[tuple[int, float], float] = {}
     for i, op in enumerate(transforms.ops):
         sizes = op.magnitude(levels, transforms.n_levels).numpy()
         both = np.concatenate([sizes, -sizes if op.signed else sizes]) + 0.0  # no -0
         values, counts = np.unique(both, return_counts=True)
-        chances |= {(i, float(v)): weights[i] * c / len(both) for v, c in zip(values, counts, strict=True)}
+        chances |= {(i, float(v)): c / len(both) / len(transforms.ops) for v, c in zip(values, counts, strict=True)}
     keys = zip(every.op.flatten().tolist(), every.magnitude.flatten().tolist(), strict=True)
     probability = np.array([chances[key] for key in keys])
-    return every[torch.from_numpy(probability > 0)], probability[probability > 0]
+    return every, probability
 
 
 def blinding(transforms: TransformSet, every: Draw, shape: tuple[int, int, int]) -> Bools:

@@ -234,4 +234,4 @@ def describe(transforms: TransformSet) -> str:
          op.whole, op.continuous, op.n_magnitudes, op.placed, op.pixels_of)
         for op in transforms.ops
     ]  # fmt: skip
-    return repr((ops, transforms.n_levels, transforms.min_level, transforms.weights, transforms.reference_size))
+    return repr((ops, transforms.n_levels, transforms.min_level, transforms.reference_size))
