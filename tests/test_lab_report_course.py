@@ -11,14 +11,14 @@ import pytest
 import torch
 from scipy.stats import entropy as scipy_entropy
 
-from invaug import Resilient, TransformSet, sets
+from invaug import Resilient
 from invaug.lab import config as configs
 from invaug.lab.errors import UserError
 from invaug.lab.report import page, words
 from invaug.lab.report.course import course_of
 from invaug.lab.report.kept import against_uniform
 from invaug.lab.report.reading import read_run, read_runs
-from invaug.lab.tally import entropy, entropy_of_uniform, weights_of
+from invaug.lab.tally import entropy, entropy_of_uniform
 from test_lab_report import change_last, rows_of, with_families, write_rows, write_run
 
 APPROACH = [1 - math.exp(-i / 3) for i in range(1, 31)]
@@ -147,22 +147,14 @@ def test_the_entropy_is_scipys_and_its_range_is_that_of_uniform_draws() -> None:
     counts = torch.tensor([[3, 5], [0, 0], [7, 1]])
     assert entropy(counts) == pytest.approx(scipy_entropy([8, 0, 8]))
     assert entropy(torch.zeros(3, 2)) == 0
-    weights = weights_of(sets.wide())
-    low, high = entropy_of_uniform(weights, 2000)
-    assert entropy_of_uniform(weights, 2000) == [low, high]  # a fixed seed
+    low, high = entropy_of_uniform(14, 2000)
+    assert entropy_of_uniform(14, 2000) == [low, high]  # a fixed seed
     rng = np.random.default_rng(7)
-    found = [scipy_entropy(rng.multinomial(2000, weights)) for _ in range(1000)]
+    found = [scipy_entropy(rng.multinomial(2000, [1 / 14] * 14)) for _ in range(1000)]
     inside = np.mean([low <= each <= high for each in found])
     assert 0.9 < inside < 0.98
     assert high < math.log(14)
-    assert entropy_of_uniform(weights, 0) == [0.0, 0.0]
-
-
-def test_the_weights_of_a_set_are_those_it_draws_by() -> None:
-    weighted = sets.wide().weighted({"Rotate": 3.0})
-    expected = [3 if op.name == "Rotate" else 1 for op in weighted.ops]
-    assert weights_of(weighted) == pytest.approx(np.array(expected) / sum(expected))
-    assert isinstance(weighted, TransformSet)
+    assert entropy_of_uniform(14, 0) == [0.0, 0.0]
 
 
 @pytest.mark.parametrize("read", [read_run, lambda folder: read_runs([folder])])

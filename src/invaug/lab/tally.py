@@ -89,7 +89,7 @@ class Tally:
             "acceptance": [finite(share) for share in (self.acceptance / max(self.n_batches, 1)).tolist()],
             "entropy": [entropy(counts) for counts in self.counts],
             "entropy_uniform": [
-                entropy_of_uniform(weights_of(c.transforms), int(counts.sum()))
+                entropy_of_uniform(len(c.transforms.ops), int(counts.sum()))
                 for c, counts in zip(self.problem.constraints, self.counts, strict=True)
             ],
             "kept": [
@@ -136,17 +136,10 @@ def entropies(counts: Array) -> Array:
     return found
 
 
-def weights_of(transforms: TransformSet) -> Array:
-    """Return how likely a uniform draw of the set is each operation."""
-    weights = np.asarray(transforms.weights or [1.0] * len(transforms.ops))
-    shares: Array = weights / weights.sum()
-    return shares
-
-
-def entropy_of_uniform(weights: Array, n: int) -> list[float]:
-    """Return the 2.5 and 97.5 % quantiles of the entropy of n draws by these weights, simulated with a fixed seed.
+def entropy_of_uniform(n_ops: int, n: int) -> list[float]:
+    """Return the 2.5 and 97.5 % quantiles of the entropy of n uniform draws of operations, simulated with a fixed seed.
 
     Few draws have a lower entropy than their law, so the entropy of kept operations is read against this range.
     """
-    simulated = entropies(np.random.default_rng(0).multinomial(n, weights, N_SIMULATED))
+    simulated = entropies(np.random.default_rng(0).multinomial(n, [1 / n_ops] * n_ops, N_SIMULATED))
     return [float(quantile) for quantile in np.quantile(simulated, [0.025, 0.975])]
