@@ -44,7 +44,7 @@ REMOVED = {
     "mixture": 'views = "one" or "both"',
     "joint": 'views = "apart"',
     "watched": "share",
-    "price": 'epsilon = "auto", or a table such as epsilon = {rule = "resilient", alpha = 7.0}',
+    "price": 'epsilon = "auto", or a table such as epsilon = {rule = "resilient", alpha = 5.0}',
     "normalized": 'views = "one", which always divides by 1 + gamma',
     "remember": 'method = "constrained", whose chains start anew for every batch',
     "learn": 'method = "constrained"',
