@@ -3,6 +3,8 @@ PYTHON ?= python3
 BIN := .venv/bin
 # torch's OpenMP threads spin; with tests side by side one thread each is faster
 TEST_ENV := OMP_NUM_THREADS=1
+# the install is not compiled ahead of time; without byte code on disk every process would spend ten seconds compiling it
+export PYTHONDONTWRITEBYTECODE :=
 
 .PHONY: train test exact bench faults loggers ray long clean
 
@@ -33,7 +35,7 @@ loggers: .venv/dev
 	$(BIN)/pip install --quiet --no-compile -c constraints.txt -e '.[dev,wandb,mlflow]'
 	$(TEST_ENV) $(BIN)/pytest tests/test_lab_loggers.py
 
-# searches and experiments that are killed, stopped and go on
+# searches and experiments that are killed, stopped and resumed; ten thousand steps under a useless set
 long: .venv/dev
 	$(TEST_ENV) $(BIN)/pytest -n 2 -m long
 
