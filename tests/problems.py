@@ -64,6 +64,27 @@ def two_view_problem(*constraints, **settings) -> InvarianceConstrained:
     return InvarianceConstrained(*constraints, **{"views": "both", **settings})
 
 
+class Weights(nn.Module):
+    """The linear model θ · x on images of two pixels."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.theta = nn.Parameter(torch.zeros(2, dtype=torch.float64))
+
+    def forward(self, images: Tensor) -> Tensor:
+        return images.flatten(1) @ self.theta
+
+
+def squared_error(outputs: Tensor, targets: Tensor) -> Tensor:
+    return (outputs - targets) ** 2
+
+
+def towards(x: float, y: float) -> TransformSet:
+    """Return a set whose one transformation makes every image (x, y)."""
+    pixels = torch.tensor([x, y], dtype=torch.float64).view(1, 1, 1, 2)
+    return fixed(lambda images: pixels.expand_as(images).clone())
+
+
 class Recorder(nn.Module):
     """A model that writes down what it is asked, apart for passes with and without gradient."""
 

@@ -11,18 +11,19 @@ from torch.nn import functional as F
 
 from invaug import Constraint, InvarianceConstrained, Op, Resilient, TransformSet, sets, views
 from problems import (
+    Weights,
     fixed,
     inverted,
     make_images,
     make_targets,
     seeded,
     smooth_network,
+    squared_error,
     to_double,
+    towards,
     train_step,
     two_view_problem,
 )
-
-# --- the record -------------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
@@ -73,30 +74,6 @@ def test_auto_is_the_rule_with_its_defaults_and_a_number_never_gives_way():
 def test_rules_that_are_none_are_refused(settings, message):
     with pytest.raises(ValueError, match=message):
         Resilient(**settings)
-
-
-# --- a constant base: a convex problem in closed form -----------------------------------------------------------------
-
-
-class Weights(nn.Module):
-    """The linear model θ · x on images of two pixels."""
-
-    def __init__(self):
-        super().__init__()
-        self.theta = nn.Parameter(torch.zeros(2, dtype=torch.float64))
-
-    def forward(self, images):
-        return images.flatten(1) @ self.theta
-
-
-def squared_error(outputs, targets):
-    return (outputs - targets) ** 2
-
-
-def towards(x, y):
-    """Return a set whose one transformation makes every image (x, y)."""
-    pixels = torch.tensor([x, y], dtype=torch.float64).view(1, 1, 1, 2)
-    return fixed(lambda images: pixels.expand_as(images).clone())
 
 
 def convex(*constraints, **settings):
@@ -185,9 +162,6 @@ def test_a_level_out_of_reach_is_relaxed_where_a_number_diverges(how):
     assert plain.gamma.item() == pytest.approx(0.05 * 0.5 * n, rel=1e-9)
 
 
-# --- a base that runs with the clean loss -----------------------------------------------------------------------------
-
-
 @pytest.mark.parametrize("how", ["one", "both", views.apart], ids=["one", "both", "apart"])
 def test_with_the_clean_loss_as_base_gamma_is_alpha_times_the_gap_that_is_left(how):
     """Minimise (θ₁ - 1)² with (2 θ₁ - 1)² held at it: θ₁ = 3/4 where 2 (θ₁ - 1) + 4 γ (2 θ₁ - 1) = 0, so γ = 1/4.
@@ -230,9 +204,6 @@ def test_with_one_view_base_and_slack_come_from_the_scores_of_the_same_images(n_
     assert step.slack.item() == pytest.approx(gap - math.log(3) / Resilient().alpha, rel=1e-9)
 
 
-# --- the published update, with u a variable of its own ---------------------------------------------------------------
-
-
 def published(n, eta, eta_u, alpha, base, guess, lr):
     """Return θ₁ and γ of each step: θ by its gradient, u ← [u - η_u (h'(u) - γ)]₊ first, then γ with that u."""
     theta, gamma, u, path = 0.0, 0.01, 0.0, []
@@ -263,9 +234,6 @@ def test_the_published_update_with_smaller_steps_ends_where_ours_does(slower):
     path = published(3000, 0.1, slower * guess / alpha, alpha, base, guess, 0.1)
     torch.testing.assert_close(path[-1], (theta[0], problem.gamma.item()), rtol=0, atol=1e-6)
     assert path[5] != pytest.approx(published(6, 0.1, guess / alpha, alpha, base, guess, 0.1)[5], abs=1e-6)
-
-
-# --- alpha is relative to the loss of a guess -------------------------------------------------------------------------
 
 
 class Confident(nn.Module):
@@ -347,9 +315,6 @@ def test_outputs_without_classes_need_a_guess_that_is_given(how, n_steps):
     assert step.slack.isfinite().all()
     number = InvarianceConstrained(Constraint(fixed(inverted), 0.5), **settings)  # a number needs none
     assert number(Flat(), images, targets).slack.isfinite().all()
-
-
-# --- training on real digits ------------------------------------------------------------------------------------------
 
 
 @pytest.fixture(scope="module")

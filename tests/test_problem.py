@@ -21,6 +21,7 @@ from invaug import (
 from problems import (
     Diary,
     Recorder,
+    Weights,
     algorithm_1,
     argmax,
     batch_norm_network,
@@ -34,7 +35,9 @@ from problems import (
     same_bits,
     seeded,
     smooth_network,
+    squared_error,
     to_double,
+    towards,
     train_step,
     two_view_problem,
 )
@@ -131,27 +134,6 @@ def test_each_constraint_has_its_own_set_epsilon_and_sampler():
     torch.testing.assert_close(step.slack[1], plain.detach().double() - 2.0, rtol=1e-6, atol=1e-6)
     assert set(step.kept[1].op.flatten().tolist()) == {0}
     assert len(step.kept[0]) == 10
-
-
-class Weights(nn.Module):
-    """The linear model θ · x on images of two pixels."""
-
-    def __init__(self):
-        super().__init__()
-        self.theta = nn.Parameter(torch.zeros(2, dtype=torch.float64))
-
-    def forward(self, images):
-        return images.flatten(1) @ self.theta
-
-
-def squared_error(outputs, targets):
-    return (outputs - targets) ** 2
-
-
-def towards(x, y):
-    """Return a set whose one transformation makes every image (x, y)."""
-    pixels = torch.tensor([x, y], dtype=torch.float64).view(1, 1, 1, 2)
-    return fixed(lambda images: pixels.expand_as(images).clone())
 
 
 def test_primal_dual_reaches_the_saddle_point_of_a_convex_problem():
