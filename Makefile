@@ -18,7 +18,7 @@ test: .venv/dev
 	$(TEST_ENV) $(BIN)/pytest -n 2 -m "not slow and not ray and not long"
 
 exact: .venv/dev
-	$(TEST_ENV) $(BIN)/pytest -n 2 -m slow tests/test_exact.py
+	$(TEST_ENV) $(BIN)/pytest -n 2 -m slow tests/kernels/test_exact.py
 
 # every fault in its full count, and the table of docs/reliability.md
 faults: .venv/dev
@@ -33,7 +33,7 @@ bench: .venv/peers
 # the logs of other services, which the default install leaves out
 loggers: .venv/dev
 	$(BIN)/pip install --quiet --no-compile -c constraints.txt -e '.[dev,wandb,mlflow]'
-	$(TEST_ENV) $(BIN)/pytest tests/test_lab_loggers.py
+	$(TEST_ENV) $(BIN)/pytest tests/lab/run/test_loggers.py
 
 # searches and experiments that are killed, stopped and resumed; ten thousand steps under a useless set
 long: .venv/dev

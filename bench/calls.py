@@ -10,7 +10,8 @@ from torch import nn
 from torch.utils._python_dispatch import TorchDispatchMode
 
 import timing
-from invaug import Constraint, InvarianceConstrained, TransformSet, fused, sets, step
+from invaug import Constraint, InvarianceConstrained, TransformSet, sets, step
+from invaug.kernels import dispatch
 
 EXAMPLE = "python bench/calls.py"
 BATCHES = (1, 64, 256)
@@ -53,7 +54,7 @@ def of_step(n: int, views: str) -> tuple[int, int]:
 
 def main() -> None:
     argparse.ArgumentParser(description=__doc__, epilog=f"example: {EXAMPLE}").parse_args()
-    fused.available = lambda: False  # type: ignore[assignment]
+    dispatch.available = lambda: False  # type: ignore[assignment]
     rows = [[str(n), *(str(calls_of_apply(sets.wide(), n, device)) for device in ("cpu", "meta"))] for n in BATCHES]
     print(f"ATen calls of `sets.wide().apply`, colour images of {SIZE} px, without numba")
     timing.print_table(["images", "on the CPU", "on another device"], rows)

@@ -15,12 +15,15 @@ from torch.nn import functional as F
 
 import timing
 from invaug import sets
-from invaug.lab import certificate, memory, models, scored
-from invaug.lab.certificate import Question
-from invaug.lab.finish import Finish, Randomness
-from invaug.lab.run import Predictor
-from invaug.lab.scored import Exhaustive, Sample
-from invaug.lab.scored_files import Cache
+from invaug.lab.certify import certificate
+from invaug.lab.certify import matrix as scored
+from invaug.lab.certify.certificate import Question
+from invaug.lab.certify.matrix import Exhaustive, Sample
+from invaug.lab.certify.matrix_files import Cache
+from invaug.lab.models import build
+from invaug.lab.run.folder import Predictor
+from invaug.lab.train import malloc
+from invaug.lab.train.finish import Finish, Randomness
 from timing import Clock
 
 GOAL = 120.0  # seconds for 512 images
@@ -103,9 +106,9 @@ def main() -> None:
     options.add_argument("--json", type=Path, metavar="FILE", help="write the numbers to a file as well")
     given = options.parse_args()
     clock = timing.prepare(given)
-    memory.keep_freed()
+    malloc.keep_freed()
     torch.manual_seed(0)
-    network = models.build("resnet-8", 10, (3, 32, 32)).to(memory_format=torch.channels_last)
+    network = build.build("resnet-8", 10, (3, 32, 32)).to(memory_format=torch.channels_last)
     predictor = Predictor(network, Finish(MEAN, STD, Randomness(0, False, 0, False)), CLASSES).eval()
     images, source = timing.real_images(32, given.images)
     targets = torch.randint(10, (len(images),), generator=torch.Generator().manual_seed(0))

@@ -31,8 +31,9 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from invaug import Constraint, InvarianceConstrained, Resilient, TransformSet, sets
-from invaug.lab import datasets, models
-from invaug.lab.finish import Finish, Randomness
+from invaug.lab.data import datasets
+from invaug.lab.models import build
+from invaug.lab.train.finish import Finish, Randomness
 from invaug.rng import mix, seed_own
 
 ROOT = Path(__file__).parent.parent
@@ -109,7 +110,7 @@ def run(data: str, set_name: str, arm: Arm, lr: float, seed: int) -> dict[str, A
     rows = np.random.default_rng(seed).permutation(len(loaded.train))
     train, held = rows[: task.n_images], rows[-HELD_OUT:]
     torch.manual_seed(seed)
-    model = models.build(task.model, len(loaded.classes), loaded.image_shape).to(memory_format=torch.channels_last)
+    model = build.build(task.model, len(loaded.classes), loaded.image_shape).to(memory_format=torch.channels_last)
     finish = Finish(loaded.mean, loaded.std, task.randomness)
     problem = problem_of(arm, SETS[set_name], finish, seed)
     started = time.process_time()

@@ -15,10 +15,11 @@ from torch.nn import functional as F
 from torch.utils.data import DataLoader, Dataset
 
 import timing
-from invaug.lab import config as configs
-from invaug.lab import datasets, loop
-from invaug.lab.splits import Split
-from invaug.lab.training import prepare
+from invaug.lab.config import schema as configs
+from invaug.lab.data import datasets
+from invaug.lab.data.splits import Split
+from invaug.lab.train import loop
+from invaug.lab.train.state import prepare
 from timing import Spread, Task
 
 METHODS = ("none", "trivial", "constrained")
@@ -81,12 +82,12 @@ class Augmented(Dataset[tuple[torch.Tensor, int]]):
 
 def peer_epoch(model: str, dataset: datasets.Dataset) -> Task:
     """Return one epoch of a plain loop fed by torchvision's TrivialAugmentWide in two worker processes."""
-    from invaug.lab import models
+    from invaug.lab.models import build
 
     loader = DataLoader(
         Augmented(dataset), 128, shuffle=True, num_workers=2, drop_last=True, persistent_workers=True,
     )  # fmt: skip
-    network = models.build(model, 10, dataset.image_shape).to(memory_format=torch.channels_last)
+    network = build.build(model, 10, dataset.image_shape).to(memory_format=torch.channels_last)
     optimizer = torch.optim.SGD(network.parameters(), 0.1, momentum=0.9, nesterov=True, weight_decay=5e-4)
 
     def epoch() -> None:

@@ -12,9 +12,9 @@ import tempfile
 import time
 from pathlib import Path
 
-from invaug.lab import planted
-from invaug.lab.display import Screen
-from invaug.lab.insights import Asked, insights
+from invaug.lab.data import synthetic
+from invaug.lab.insights.command import Asked, insights
+from invaug.lab.train.display import Screen
 
 TRUTH = {"r180": "rotation", "r90": "rotation", "translated": "translation", "scaled": "scale"}
 FAMILIES = """[families.rotation]
@@ -56,7 +56,7 @@ def main() -> None:
     with tempfile.TemporaryDirectory() as folder:
         rows = []
         for name in options.data:
-            for kind in planted.PLANTS:
+            for kind in synthetic.PLANTS:
                 rows.append(row_of(name, kind, options, Path(folder)))
                 if not options.json:
                     print("  ".join(f"{key} {value}" for key, value in rows[-1].items()), flush=True)

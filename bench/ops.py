@@ -19,7 +19,8 @@ from PIL import Image, ImageEnhance, ImageOps
 from torch import Tensor
 
 import timing
-from invaug import TransformSet, fused, sets
+from invaug import TransformSet, sets
+from invaug.kernels import dispatch
 from timing import Clock, Spread, Task
 
 torchvision = timing.import_torchvision()
@@ -109,11 +110,11 @@ def one_by_one(function: Callable[[Any], Any], batch: Iterable[Any]) -> list[Any
 
 def by_torch(transforms: TransformSet, images: Tensor) -> Tensor:
     """Return what `apply` gives without numba."""
-    usable, fused.usable = fused.usable, lambda images: False
+    usable, dispatch.usable = dispatch.usable, lambda images: False
     try:
         return transforms.apply(images, transforms.draw(len(images)))
     finally:
-        fused.usable = usable
+        dispatch.usable = usable
 
 
 def by_invaug(transforms: TransformSet, images: Tensor) -> Tensor:

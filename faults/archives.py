@@ -17,7 +17,7 @@ from unittest.mock import patch
 import numpy as np
 from PIL import Image
 
-from invaug.lab import sources
+from invaug.lab.data import known as sources
 
 FOLDER = "cifar-10-batches-bin"
 FIRST = f"{FOLDER}/data_batch_1.bin"

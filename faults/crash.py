@@ -21,7 +21,7 @@ from PIL import Image
 from faults import small
 from faults.harness import case
 from faults.zygote import MOMENTS, POINTS, SAVE, STEP, Ended, run
-from invaug.lab import checkpoint
+from invaug.lab.run import checkpoint
 
 PAGE = 4096
 EXITS = {signal.SIGTERM: 143, signal.SIGINT: 130}

@@ -40,12 +40,12 @@ HERE = {"OMP_NUM_THREADS": "1"}
 
 def invaug(*words: str) -> tuple[int, str, str]:
     """Run the command in this process, without the superuser's rights; return exit code, output and errors."""
-    from invaug.lab import cli
+    from invaug.lab.cli.main import main
 
     out, error = io.StringIO(), io.StringIO()
     with patch.object(sys, "argv", ["invaug", *words]), redirect_stdout(out), redirect_stderr(error), unprivileged():
         try:
-            cli.main()
+            main()
             code = 0
         except SystemExit as stop:
             code = int(stop.code or 0)
@@ -119,10 +119,10 @@ BOMBS = [(make, side) for make in (flat_png, flat_gif, flat_bmp, flat_tiff) for 
 WEIGH = """
 import sys
 from pathlib import Path
-from invaug.lab.checking import find_bad
-from invaug.lab.decoding import decode
+from invaug.lab.data.check import find_bad
+from invaug.lab.data.decode import decode
 from invaug.lab.errors import UserError
-from invaug.lab.scan import scan
+from invaug.lab.data.scan.command import scan
 
 def peak():
     return next(int(line.split()[1]) for line in open("/proc/self/status") if line.startswith("VmHWM"))
@@ -223,7 +223,7 @@ def tree(folder: Path) -> dict[str, bytes]:
 
 def harmless(name: str, folder: Path, known: str, wanted: bytes) -> Iterator[str]:
     """Load a known dataset from `folder`/data; say what is wrong with it, or was written anywhere near."""
-    from invaug.lab.datasets import load
+    from invaug.lab.data.datasets import load
     from invaug.lab.errors import UserError
 
     before = tree(folder)
@@ -256,7 +256,7 @@ def tars(tries: int, folder: Path) -> Iterable[str]:
       full=6, fast=6)  # fmt: skip
 def zips(tries: int, folder: Path) -> Iterable[str]:
     """Load a dataset from zips that mean harm."""
-    from invaug.lab.datasets import load
+    from invaug.lab.data.datasets import load
 
     (folder / "true").mkdir()
     write_zip(folder / "true" / "tiny-imagenet-200.zip", tiny_entries())
@@ -281,7 +281,7 @@ def change_one_byte(path: Path, chance: random.Random) -> bytes:
       full=100, fast=100)  # fmt: skip
 def changed_bytes(tries: int, folder: Path) -> Iterable[str]:
     """Change a byte, load, put it back, load."""
-    from invaug.lab.datasets import load
+    from invaug.lab.data.datasets import load
     from invaug.lab.errors import UserError
 
     cached, chance = write_cached(folder), random.Random(0)
@@ -303,7 +303,7 @@ def changed_bytes(tries: int, folder: Path) -> Iterable[str]:
 @case("one changed byte in an .npz: refused, or images and labels are the same", full=300, fast=100)
 def changed_npz(tries: int, folder: Path) -> Iterable[str]:
     """Change a byte anywhere in the file, in what surrounds the arrays too."""
-    from invaug.lab.datasets import load
+    from invaug.lab.data.datasets import load
     from invaug.lab.errors import UserError
 
     path, chance = write_data(folder), random.Random(0)
@@ -326,22 +326,22 @@ def changed_npz(tries: int, folder: Path) -> Iterable[str]:
       full=40, fast=10)  # fmt: skip
 def damaged_later(tries: int, folder: Path) -> Iterable[str]:
     """Check folders, wait until that is remembered for good, damage one image of each, check again."""
-    from invaug.lab import cache, checking
+    from invaug.lab.data import cache, check
 
     wait = cache.FRESH / 1e9 + 0.3
     sets = [sorted(write_folder(folder / str(i), 6).rglob("*.png")) for i in range(tries)]
     time.sleep(wait)
     with patch.dict(os.environ, {"XDG_CACHE_HOME": str(folder / "cache")}):
         for files in sets:
-            checking.find_bad(files)
-        with patch.object(checking, "look", side_effect=RuntimeError("looked at again")):
-            if any(checking.find_bad(files) for files in sets):
+            check.find_bad(files)
+        with patch.object(check, "look", side_effect=RuntimeError("looked at again")):
+            if any(check.find_bad(files) for files in sets):
                 yield "good files are called bad"
         for i, files in enumerate(sets):
             damage(files[i % len(files)])
         time.sleep(wait)
         for i, files in enumerate(sets):
-            if list(checking.find_bad(files)) != [files[i % len(files)]]:
+            if list(check.find_bad(files)) != [files[i % len(files)]]:
                 yield f"folder {i}: the damage was not found"
 
 
@@ -370,7 +370,9 @@ def killed_worker(tries: int, folder: Path) -> Iterable[str]:
 
 def start_streaming(data: Path, out: Path, said: Path) -> int:
     """Fork a training that decodes its images in two workers all the time; return its process."""
-    from invaug.lab import cli, datasets, train  # noqa: F401 - imported before the fork, once
+    from invaug.lab.cli.main import main
+    from invaug.lab.data import datasets
+    from invaug.lab.train import command  # noqa: F401 - imported before the fork, once
 
     child = os.fork()
     if child:
@@ -383,7 +385,7 @@ def start_streaming(data: Path, out: Path, said: Path) -> int:
         settings = flags({**SETTINGS, "epochs": 10_000, "workers": 2, "batch_size": 4})
         sys.stdout, sys.stderr = os.fdopen(1, "w", closefd=False), os.fdopen(2, "w", closefd=False)
         sys.argv = ["invaug", "train", str(data), "--out", str(out), "--quiet", *settings]
-        cli.main()
+        main()
     except SystemExit as stop:
         code = int(stop.code or 0)
     finally:

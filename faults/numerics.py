@@ -31,8 +31,8 @@ from invaug import (
     sets,
     views,
 )
-from invaug.lab import checkpoint
-from invaug.lab.record import read
+from invaug.lab.run import checkpoint
+from invaug.lab.run.record import read
 
 ROOT = Path(__file__).parent.parent
 Poison = Callable[[Any, Tensor, Tensor], Tensor]

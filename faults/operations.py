@@ -67,7 +67,7 @@ def serve() -> None:
     import torch
 
     from invaug import sets
-    from invaug.lab import cli, export, inspect_run, listing, train  # noqa: F401 - so that no child has to
+    from invaug.lab.train import command as train  # noqa: F401 - so that no child has to
 
     torch.set_num_threads(1)
     images, transforms = torch.zeros(2, 1, 8, 8, dtype=torch.uint8), sets.wide()
@@ -102,11 +102,11 @@ def fork(words: list[str], log: Path, before: Callable[[], None] = lambda: None)
 
 def command(words: list[str]) -> int:
     """Be the command, to Python's last flush of its output; return its exit code."""
-    from invaug.lab import cli
+    from invaug.lab.cli.main import main
 
     sys.argv = ["invaug", *words]
     try:
-        cli.main()
+        main()
     except SystemExit as stop:
         code = int(stop.code or 0)
     for stream in (sys.stdout, sys.stderr):
@@ -173,8 +173,8 @@ def write_images(folder: Path, classes: tuple[str, ...] = ("a", "b", "c"), n: in
 
 def whole(run: Path, epochs: int) -> str:
     """Return what is wrong with a run that should have ended well, empty if nothing is."""
-    from invaug.lab import checkpoint, record
-    from invaug.lab import run as runs
+    from invaug.lab.run import checkpoint, record
+    from invaug.lab.run import folder as runs
 
     try:
         runs.read_config(run)
@@ -218,7 +218,7 @@ def crowd(n: int, place: str) -> Iterator[str]:
 
 def from_files() -> None:
     """Decode images when they are needed, as if they did not fit in memory."""
-    from invaug.lab import datasets
+    from invaug.lab.data import datasets
 
     datasets.MEMORY = 0
 
@@ -445,11 +445,11 @@ def left_readers(tries: int, folder: Path) -> Iterator[str]:
 
 def leave(tries: int, place: str) -> Iterator[str]:
     """Run each command into both."""
-    from invaug.lab import config
+    from invaug.lab.config import schema
 
     for number in range(tries):
         words, full = READING[number // 2], bool(number % 2)
-        words = ["show", config.shipped_names()[0]] if words[0] == "show" else words
+        words = ["show", schema.shipped_names()[0]] if words[0] == "show" else words
         log = Path(place) / f"{number}.log"
         code = ended(fork(words, log, to_full if full else to_nobody))
         said = log.read_text()

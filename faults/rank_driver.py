@@ -16,7 +16,7 @@ from typing import Any
 import torch
 
 from invaug import Step, problem
-from invaug.lab import cli
+from invaug.lab.cli.main import main
 from invaug.lab.environment import restarts
 
 WRITING = os.O_WRONLY | os.O_RDWR | os.O_CREAT
@@ -76,4 +76,4 @@ if __name__ == "__main__":
         time.sleep(1)  # so that the others come first and find what the dead rank 0 has left in torchrun's store
     if "FAULT_NAN" in os.environ:
         poison(*map(int, os.environ["FAULT_NAN"].split()))
-    cli.main()
+    main()

@@ -17,7 +17,7 @@ from typing import NamedTuple
 
 from faults import small
 from faults.harness import case
-from invaug.lab.record import read
+from invaug.lab.run.record import read
 
 HERE = Path(__file__).parents[1]
 # both views of every image: with one, images are assigned to views at random

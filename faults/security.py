@@ -24,7 +24,7 @@ import torch
 from PIL import Image
 
 from faults.harness import case
-from invaug.lab import checkpoint, record
+from invaug.lab.run import checkpoint, record
 
 SMALL = (
     "--model=cnn-small", "--epochs=2", "--batch-size=8", "--workers=0", "--threads=1", "--only=Identity",
@@ -43,12 +43,12 @@ class Said(NamedTuple):
 
 def invaug(*words: str) -> Said:
     """Run the command in this process."""
-    from invaug.lab import cli
+    from invaug.lab.cli.main import main
 
     out, err, code = io.StringIO(), io.StringIO(), 0
     with patch.object(sys, "argv", ["invaug", *words]), redirect_stdout(out), redirect_stderr(err):
         try:
-            cli.main()
+            main()
         except SystemExit as stop:
             code = int(stop.code or 0)
         except Exception as error:  # what a user would see as a traceback

@@ -15,8 +15,8 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from invaug.lab import checkpoint
-from invaug.lab.record import read
+from invaug.lab.run import checkpoint
+from invaug.lab.run.record import read
 
 CLOCK = ("seconds", "images_per_second")  # all that may differ between two runs of the same config
 N_IMAGES, BATCH, EPOCHS = 48, 8, 3
@@ -68,12 +68,12 @@ def flags(settings: dict[str, Any]) -> list[str]:
 
 def invaug(*words: str) -> tuple[int, str]:
     """Run the command in this process; return its exit code and what it said on stderr."""
-    from invaug.lab import cli
+    from invaug.lab.cli.main import main
 
     said = io.StringIO()
     with patch.object(sys, "argv", ["invaug", *words]), redirect_stderr(said), redirect_stdout(io.StringIO()):
         try:
-            cli.main()
+            main()
         except SystemExit as stop:
             return int(stop.code or 0), said.getvalue()
     return 0, said.getvalue()

@@ -106,7 +106,7 @@ def serve() -> None:
     """Fork a child per line of input."""
     import torch
 
-    from invaug.lab import cli, loop, train  # noqa: F401 - so that no child has to
+    from invaug.lab.train import command, loop  # noqa: F401 - so that no child has to
 
     torch.set_num_threads(1)
     warm_up()
@@ -184,9 +184,9 @@ def new_bytes(pipe: int) -> bytes:
 
 def become(order: Order, said: int, told: int) -> None:
     """Be the command: its messages and the marks of its steps and saves into pipes, its faults in place."""
-    try:
-        from invaug.lab import cli
+    from invaug.lab.cli.main import main
 
+    try:
         os.dup2(said, 2)
         os.dup2(os.open(os.devnull, os.O_RDWR), 1)
         os.dup2(1, 0)
@@ -199,7 +199,7 @@ def become(order: Order, said: int, told: int) -> None:
         sys.argv = ["invaug", *order.words]
         signal.pthread_sigmask(signal.SIG_UNBLOCK, ASKING)
         os.write(told, READY)
-        cli.main()
+        main()
         code = 0
     except SystemExit as stop:
         code = stop.code if isinstance(stop.code, int) else int(stop.code is not None)
@@ -230,7 +230,7 @@ def mark_steps(told: int) -> None:
 
 def mark_saves(told: int) -> None:
     """Write a mark when a checkpoint begins and when it is there."""
-    from invaug.lab import checkpoint
+    from invaug.lab.run import checkpoint
 
     save = checkpoint.save
 
@@ -245,7 +245,7 @@ def mark_saves(told: int) -> None:
 
 def slow_save(seconds: float) -> None:
     """Make each of about ten moments of a save last so long."""
-    from invaug.lab import atomic
+    from invaug.lab.run import atomic
 
     write_all, sync_folder, replace = atomic.write_all, atomic.sync_folder, Path.replace
 
@@ -273,7 +273,7 @@ def only_in_saves(changes: dict[tuple[Any, str], Callable[..., Any]], which: Cal
     """Make the changes while a checkpoint is saved; `which` says for the first, second, … save whether."""
     from unittest.mock import patch
 
-    from invaug.lab import checkpoint
+    from invaug.lab.run import checkpoint
 
     save, number = checkpoint.save, iter(range(1, 2**31))
 
@@ -300,7 +300,7 @@ POINTS = (
 
 def die_at(argument: list[int]) -> None:
     """Kill this process at one of POINTS of the nth save."""
-    from invaug.lab import atomic
+    from invaug.lab.run import atomic
 
     point, save_number = argument
     write, fsync, replace = os.write, os.fsync, Path.replace
@@ -341,7 +341,7 @@ def die_at_write(argument: list[int]) -> None:
     """Kill this process at one of MOMENTS of the nth write that is not of a checkpoint."""
     from unittest.mock import patch
 
-    from invaug.lab import atomic, checkpoint
+    from invaug.lab.run import atomic, checkpoint
 
     number, moment = argument
     save, write_all, writes = checkpoint.save, atomic.write_all, iter(range(1, 2**31))
@@ -399,7 +399,7 @@ def to_dev_full(argument: list[int]) -> None:
 
 def from_save(first: int, act: Callable[[], None]) -> None:
     """Do something when the nth save begins."""
-    from invaug.lab import checkpoint
+    from invaug.lab.run import checkpoint
 
     save, number = checkpoint.save, iter(range(1, 2**31))
 
@@ -413,7 +413,7 @@ def from_save(first: int, act: Callable[[], None]) -> None:
 
 def prefetch(n: int) -> None:
     """Let each worker be so many batches ahead."""
-    from invaug.lab import batches
+    from invaug.lab.data import batches
 
     batches.PREFETCH = n
 

@@ -11,7 +11,7 @@ from torch.nn import functional as F
 from torch.nn.parallel import DistributedDataParallel
 
 from invaug import Constraint, InvarianceConstrained, Resilient, sets, views
-from problems import (
+from tests.support.problems import (
     batch_norm_network,
     fixed,
     inverted,

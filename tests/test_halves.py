@@ -8,7 +8,7 @@ import torch
 from torch.nn import functional as F
 
 from invaug import Constraint, InvarianceConstrained, sets, views
-from problems import (
+from tests.support.problems import (
     batch_norm_network,
     copy_of,
     fixed,

@@ -10,7 +10,7 @@ from torch import nn
 from torch.nn import functional as F
 
 from invaug import Constraint, InvarianceConstrained, Op, Resilient, TransformSet, sets, views
-from problems import (
+from tests.support.problems import (
     Weights,
     fixed,
     inverted,

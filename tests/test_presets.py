@@ -6,7 +6,16 @@ from torch.nn import functional as F
 
 from invaug import Constraint, metropolis_hastings, presets, views
 from invaug.scoring import cross_entropy
-from problems import Diary, Recorder, batch_norm_network, make_batches, make_images, make_targets, noisy, to_double
+from tests.support.problems import (
+    Diary,
+    Recorder,
+    batch_norm_network,
+    make_batches,
+    make_images,
+    make_targets,
+    noisy,
+    to_double,
+)
 
 TRIVIAL_AUGMENT = [
     "Identity", "AutoContrast", "Equalize", "Rotate", "Solarize", "Color", "Posterize", "Contrast", "Brightness",

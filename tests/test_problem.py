@@ -7,18 +7,8 @@ import torch
 from torch import nn
 from torch.nn import functional as F
 
-from invaug import (
-    Constraint,
-    Draw,
-    InvarianceConstrained,
-    Op,
-    TransformSet,
-    metropolis_hastings,
-    sets,
-    views,
-    worst,
-)
-from problems import (
+from invaug import Constraint, Draw, InvarianceConstrained, Op, TransformSet, metropolis_hastings, sets, views, worst
+from tests.support.problems import (
     Diary,
     Recorder,
     Weights,

@@ -7,7 +7,7 @@ from torch.nn import functional as F
 
 from invaug import Constraint, InvarianceConstrained, Op, TransformSet, sets, views
 from invaug.rng import own_randomness
-from problems import make_images, make_targets, seeded
+from tests.support.problems import make_images, make_targets, seeded
 
 
 class Normalize(nn.Module):

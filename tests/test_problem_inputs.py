@@ -5,7 +5,7 @@ import torch
 from torch import nn
 
 from invaug import Constraint, InvarianceConstrained, Op, TransformSet, views
-from problems import seeded, train_step
+from tests.support.problems import seeded, train_step
 
 
 def spread(magnitudes, like):

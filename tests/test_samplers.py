@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from invaug import chain_probabilities, metropolis_hastings, worst
-from problems import algorithm_1, law_by_enumeration, seeded
+from tests.support.problems import algorithm_1, law_by_enumeration, seeded
 
 DTYPES = [torch.float16, torch.bfloat16, torch.float32, torch.float64]
 SAMPLERS = [metropolis_hastings, worst]

@@ -14,7 +14,7 @@ from torch.nn import functional as F
 
 from invaug import Constraint, InvarianceConstrained, Op, TransformSet, metropolis_hastings, sets, views
 from invaug.scoring import cross_entropy, modules_of, per_sample, score
-from problems import (
+from tests.support.problems import (
     Recorder,
     batch_norm_network,
     copy_of,

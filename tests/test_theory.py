@@ -10,7 +10,16 @@ from hypothesis import strategies as st
 from scipy.optimize import LinearConstraint, linprog, minimize
 
 from invaug import Constraint, chain_probabilities, worst
-from problems import fixed, inverted, make_images, make_targets, seeded, smooth_network, to_double, two_view_problem
+from tests.support.problems import (
+    fixed,
+    inverted,
+    make_images,
+    make_targets,
+    seeded,
+    smooth_network,
+    to_double,
+    two_view_problem,
+)
 
 LOSSES = ([0.3, 2.0, 0.1, 1.1], [1.0, 1.0, 1.0], [0.0, 4.0, 0.5, 0.0, 2.5], [0.7])
 

@@ -10,7 +10,16 @@ from torch.nn import functional as F
 
 from invaug import Constraint, InvarianceConstrained, sets, views, worst
 from invaug.views import systematic_assignment
-from problems import Recorder, fixed, inverted, make_images, make_targets, seeded, smooth_network, to_double
+from tests.support.problems import (
+    Recorder,
+    fixed,
+    inverted,
+    make_images,
+    make_targets,
+    seeded,
+    smooth_network,
+    to_double,
+)
 
 N = 6
 GAMMAS = (0.7, 1.6)

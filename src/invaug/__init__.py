@@ -6,34 +6,50 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from invaug import ops, presets, sets, views
+    from invaug import presets, views
     from invaug.constraint import Constraint
-    from invaug.draws import Draw
     from invaug.levels import Resilient
-    from invaug.ops import Op
     from invaug.problem import InvarianceConstrained
     from invaug.samplers import Chain, chain_probabilities, metropolis_hastings, worst
     from invaug.step import Step
-    from invaug.transforms import TransformSet
+    from invaug.transforms import ops, sets
+    from invaug.transforms.draw import Draw
+    from invaug.transforms.ops import Op
+    from invaug.transforms.set import TransformSet
 
 __version__ = "0.1.0"
 
 __all__ = ["Chain", "Constraint", "Draw", "InvarianceConstrained", "Op", "Resilient", "Step", "TransformSet"]
 __all__ += ["chain_probabilities", "metropolis_hastings", "ops", "presets", "sets", "views", "worst"]
 
-# looked up on first use, so that the command line can answer --help without waiting for torch
-_MODULES = ("adapters", "ops", "presets", "sets", "testing", "views")
-_FILES = ("levels", "draws", "ops", "samplers", "transforms", "constraint", "step", "problem")
-"""Where the other names are defined; each file comes after those it imports from."""
+# where each name is defined: looked up on first use, so that --help need not wait for torch
+_MODULES = {
+    "adapters": "transforms.adapters",
+    "ops": "transforms.ops",
+    "presets": "presets",
+    "sets": "transforms.sets",
+    "testing": "testing",
+    "views": "views",
+}
+_FILES = {
+    "transforms.draw": ("Draw",),
+    "transforms.ops": ("Op",),
+    "transforms.set": ("TransformSet",),
+    "constraint": ("Constraint",),
+    "levels": ("Resilient",),
+    "samplers": ("Chain", "chain_probabilities", "metropolis_hastings", "worst"),
+    "step": ("Step",),
+    "problem": ("InvarianceConstrained",),
+}
 
 
 def __getattr__(name: str) -> Any:
     if name in _MODULES:
-        return import_module(f"invaug.{name}")
-    if name in __all__:
-        files = (import_module(f"invaug.{file}") for file in _FILES)
-        globals()[name] = value = next(getattr(file, name) for file in files if hasattr(file, name))
-        return value
+        return import_module(f"invaug.{_MODULES[name]}")
+    for file, names in _FILES.items():
+        if name in names:
+            globals()[name] = value = getattr(import_module(f"invaug.{file}"), name)
+            return value
     raise AttributeError(f"module 'invaug' has no attribute {name!r}")
 
 

@@ -9,7 +9,7 @@ from importlib import import_module
 def main() -> None:
     """Run the command line, which comes with the `lab` extra."""
     try:
-        laboratory = import_module("invaug.lab.cli")
+        laboratory = import_module("invaug.lab.cli.main")
     except ModuleNotFoundError as missing:
         print(f'invaug: the command line needs {missing.name}: pip install "invaug[lab]"', file=sys.stderr)
         raise SystemExit(2) from None

@@ -10,7 +10,7 @@ from typing import Literal
 from invaug.checks import check_type, require
 from invaug.levels import Resilient, as_level
 from invaug.samplers import Sampler, metropolis_hastings
-from invaug.transforms import TransformSet
+from invaug.transforms.set import TransformSet
 
 
 @dataclass(frozen=True)

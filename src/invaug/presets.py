@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from invaug.constraint import Constraint
     from invaug.problem import InvarianceConstrained
-    from invaug.transforms import TransformSet
+    from invaug.transforms.set import TransformSet
 
 RECIPE: dict[str, Any] = {
     "optimizer": "sgd",
@@ -53,7 +53,7 @@ class Preset:
         return self._set("standard")
 
     def _set(self, name: str) -> TransformSet:
-        from invaug import sets
+        from invaug.transforms import sets
 
         make = {"wide": sets.wide, "standard": sets.standard}[name]
         return make(self.n_levels, identity=self.identity, min_level=int(not self.identity))

@@ -14,11 +14,11 @@ from torch import Tensor, distributed, nn
 
 from invaug.checks import check_type, require
 from invaug.constraint import Constraint
-from invaug.images import to_unit
 from invaug.proposals import Finish, Proposer
 from invaug.rng import mix, own_randomness
 from invaug.scoring import Loss, Model, Outputs, cross_entropy, guess_loss, per_sample, score, unchanged
 from invaug.step import Step, lagrangian, measure
+from invaug.transforms.images import to_unit
 from invaug.views import NAMED, Batch, Given, ViewFunction
 
 

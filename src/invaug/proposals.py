@@ -9,9 +9,9 @@ import torch
 from torch import Tensor
 
 from invaug.constraint import Constraint
-from invaug.draws import Draw
 from invaug.rng import own_randomness
 from invaug.samplers import Chain
+from invaug.transforms.draw import Draw
 
 Finish = Callable[[Tensor], Tensor]
 Score = Callable[[Tensor, Tensor], tuple[Tensor, float | None]]

@@ -13,7 +13,7 @@ from typing import NamedTuple, Protocol
 import torch
 from torch import Tensor
 
-from invaug.images import doubles
+from invaug.transforms.images import doubles
 
 
 class Chain(NamedTuple):

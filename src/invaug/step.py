@@ -10,10 +10,10 @@ from typing import Any
 import torch
 from torch import Tensor, distributed
 
-from invaug.draws import Draw
-from invaug.images import doubles
 from invaug.proposals import Proposals
 from invaug.samplers import Chain
+from invaug.transforms.draw import Draw
+from invaug.transforms.images import doubles
 from invaug.views import Batch
 
 

@@ -6,9 +6,9 @@ import torch
 from torch import Tensor
 
 from invaug.checks import require
-from invaug.draws import Draw
-from invaug.ops import Op
-from invaug.transforms import TransformSet
+from invaug.transforms.draw import Draw
+from invaug.transforms.ops import Op
+from invaug.transforms.set import TransformSet
 
 
 def check_op(op: Op, images: Tensor | None = None, *, n_levels: int = 31) -> None:

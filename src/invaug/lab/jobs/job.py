@@ -9,10 +9,10 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
-from invaug.lab import atomic
-from invaug.lab import config as configs
-from invaug.lab.config import Config
+from invaug.lab.config import schema as configs
+from invaug.lab.config.schema import Config
 from invaug.lab.errors import UserError
+from invaug.lab.run import atomic
 
 OUTCOME, FAILURE = "outcome.json", "failed.json"
 

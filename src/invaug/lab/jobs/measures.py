@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from itertools import pairwise
 from typing import Any
 
-from invaug.lab.config import BOUNDED, CONSTRAINED, Config, is_rule
+from invaug.lab.config.schema import BOUNDED, CONSTRAINED, Config, is_rule
 
 Row = Mapping[str, Any]
 GEOMETRIC = ("Rotate", "ShearX", "ShearY", "TranslateX", "TranslateY")

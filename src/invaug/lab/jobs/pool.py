@@ -17,12 +17,12 @@ from dataclasses import dataclass
 from tempfile import TemporaryFile
 from typing import IO
 
-from invaug.lab import record
 from invaug.lab.errors import UserError, nearest
-from invaug.lab.jobs.bars import Bar
 from invaug.lab.jobs.job import Job
-from invaug.lab.jobs.work import stop_if
-from invaug.lab.signals import Signals
+from invaug.lab.jobs.progress import Bar
+from invaug.lab.jobs.worker import stop_if
+from invaug.lab.run import record
+from invaug.lab.train.signals import Signals
 
 PROCESSES = "processes"
 STARTS = 4  # of one job, before its killer is believed
@@ -50,7 +50,7 @@ def run_jobs(jobs: Iterator[Job], bar: Bar, *, at_once: int = 1, on: str = PROCE
 
     with Signals() as signals:
         if on != PROCESSES:
-            from invaug.lab.jobs.on_ray import on_ray
+            from invaug.lab.jobs.ray_jobs import on_ray
 
             on_ray(jobs, bar, at_once, on, done, signals)
         elif at_once == 1:
@@ -69,7 +69,7 @@ def check_place(on: str) -> None:
 
 def in_turn(jobs: Iterator[Job], bar: Bar, ended: Ended, signals: Signals) -> None:
     """Train in this process, one after another."""
-    from invaug.lab.jobs.trainer import Trainer
+    from invaug.lab.jobs.train_job import Trainer
 
     trainer = Trainer()
     for job in jobs:
@@ -144,7 +144,7 @@ def started(job: Job, at_once: int, starts: int = 1) -> Running:
     threads = str(max((os.cpu_count() or 1) // at_once, 1))
     said = TemporaryFile()  # noqa: SIM115 - lives as long as the process
     process = subprocess.Popen(
-        [sys.executable, "-m", "invaug.lab.jobs.work"], stdin=subprocess.PIPE, stdout=subprocess.DEVNULL, stderr=said,
+        [sys.executable, "-m", "invaug.lab.jobs.worker"], stdin=subprocess.PIPE, stdout=subprocess.DEVNULL, stderr=said,
         text=True, start_new_session=True, env={"OMP_NUM_THREADS": threads, **os.environ},
     )  # fmt: skip
     with contextlib.suppress(BrokenPipeError):  # it has ended already: the poll will see it

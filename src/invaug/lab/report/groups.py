@@ -6,10 +6,10 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import get_args
 
-from invaug.lab import config as configs
-from invaug.lab.outlets import plain
+from invaug.lab.config import schema as configs
 from invaug.lab.report.intervals import Estimate, estimate
-from invaug.lab.report.reading import Run, short
+from invaug.lab.report.read import Run, short
+from invaug.lab.terminal import plain
 
 NOT_THE_METHOD = {
     "seed", "workers", "data_dir", "threads", "log", "device", "devices", "scoring_batch", "checkpoint_minutes",

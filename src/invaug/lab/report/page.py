@@ -7,23 +7,12 @@ from dataclasses import dataclass
 from html import escape
 
 import invaug
-from invaug.lab.report import (
-    certified,
-    compare,
-    constraints,
-    dynamics,
-    evaluated,
-    gallery,
-    kept,
-    style,
-    svg,
-    svg_maps,
-    words,
-)
-from invaug.lab.report.dynamics import Cast
-from invaug.lab.report.figures import Figure, Lines
+from invaug.lab.report.drawing import style, svg, svg_maps
+from invaug.lab.report.drawing.figures import Figure, Lines
 from invaug.lab.report.groups import Group, grouped, is_held_out, test_accuracy
-from invaug.lab.report.reading import Run
+from invaug.lab.report.read import Run
+from invaug.lab.report.sections import certificate, compare, constraints, dynamics, evaluation, gallery, kept, words
+from invaug.lab.report.sections.dynamics import Cast
 from invaug.lab.report.tables import Cell, Table, shown, to_html
 
 DRAWN = svg_maps.ACROSS  # importing it is what teaches svg the drawings of that module
@@ -79,14 +68,14 @@ def content(runs: Sequence[Run]) -> Content:
         over_time.append(prices)
     evaluated_runs = [run for run in runs if run.evaluation][:MOST_EVALUATED]
     endings = [f"-{i}" if len(runs) > 1 else "" for i in range(1, len(evaluated_runs) + 1)]
-    measured = [f for run, end in zip(evaluated_runs, endings, strict=True) for f in evaluated.figures(run, end)]
+    measured = [f for run, end in zip(evaluated_runs, endings, strict=True) for f in evaluation.figures(run, end)]
     sections = {
         "γ, and the loss it answers to": [figure for figure in over_time if figure.key.startswith(PRICE)],
         "Experiments compared": compare.figures(trained),
         "Over the epochs": [figure for figure in over_time if not figure.key.startswith(PRICE)],
         "What was kept": kept.figures(trained),
         "What the model can and cannot do": measured,
-        "How invariant the model is, with confidence": certified.figures_of(runs),
+        "How invariant the model is, with confidence": certificate.figures_of(runs),
     }
     return Content(
         groups=tuple(groups),
@@ -132,10 +121,10 @@ def _tables(
     if len(groups) > 1 and same_data and (found := compare.differences(groups)):
         yield "differences", found
     for run, ending in zip(evaluated_runs, endings, strict=True):
-        for i, table in enumerate(evaluated.tables(run), 1):
+        for i, table in enumerate(evaluation.tables(run), 1):
             name = f"{run.name}: {table.title}" if ending else table.title
             yield f"evaluation{ending}-{i}", Table(name, table.columns, table.rows)
-    yield from certified.tables_of(runs)
+    yield from certificate.tables_of(runs)
     yield "settings", _settings(runs)
 
 

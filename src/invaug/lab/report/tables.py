@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from html import escape
 from pathlib import Path
 
-from invaug.lab import atomic, record
+from invaug.lab.run import atomic, record
 
 Cell = str | int | float | None
 LATEX = {

@@ -7,10 +7,10 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
 
-from invaug.lab import record
 from invaug.lab.errors import UserError
 from invaug.lab.report import page
-from invaug.lab.report.reading import CERTIFICATE, EVALUATION, read_runs
+from invaug.lab.report.read import CERTIFICATE, EVALUATION, read_runs
+from invaug.lab.run import record
 
 HOST = "127.0.0.1"
 HEADERS = {"Cache-Control": "no-store", "X-Content-Type-Options": "nosniff", "X-Frame-Options": "DENY"}

@@ -6,11 +6,11 @@ import argparse
 import sys
 from pathlib import Path
 
-from invaug.lab import atomic
 from invaug.lab.errors import UserError
-from invaug.lab.outlets import say
-from invaug.lab.reproduce.asked import RESULTS
 from invaug.lab.reproduce.page import page, pictures
+from invaug.lab.reproduce.request import RESULTS
+from invaug.lab.run import atomic
+from invaug.lab.terminal import say
 
 
 def main() -> None:

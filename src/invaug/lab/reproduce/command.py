@@ -10,14 +10,15 @@ from typing import Any
 
 from invaug.lab.errors import RunError, UserError
 from invaug.lab.jobs.job import OUTCOME
-from invaug.lab.outlets import plain, say
-from invaug.lab.report import report_runs, tables
+from invaug.lab.report import tables
+from invaug.lab.report.command import report_runs
 from invaug.lab.reproduce import costs, outcome, plans
-from invaug.lab.reproduce.asked import RESULTS, RUNS, Asked, check, scale_of
 from invaug.lab.reproduce.cells import SCALES, Cell
 from invaug.lab.reproduce.jobs import jobs_of
 from invaug.lab.reproduce.outcome import Outcome
 from invaug.lab.reproduce.paper import PUBLISHED
+from invaug.lab.reproduce.request import RESULTS, RUNS, Asked, check, scale_of
+from invaug.lab.terminal import plain, say
 
 
 def reproduce(
@@ -138,8 +139,8 @@ def _plan_lines(asked: Asked, cells: list[Mapping[str, Any]] | list[dict[str, An
 
 def _run(asked: Asked, as_json: bool) -> None:
     check(asked)
-    from invaug.lab.display import Screen
     from invaug.lab.reproduce.runner import run_experiment
+    from invaug.lab.train.display import Screen
 
     console = Screen()
     found = run_experiment(asked, console, quiet=as_json)

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from invaug.lab import config as configs
-from invaug.lab.config import Config
+from invaug.lab.config import schema as configs
+from invaug.lab.config.schema import Config
 from invaug.lab.jobs.measures import passes
 from invaug.lab.reproduce.cells import Cell, Scale
 

@@ -10,16 +10,16 @@ from typing import Any
 from invaug.lab.errors import UserError
 from invaug.lab.jobs.job import Job
 from invaug.lab.reproduce import outcome
-from invaug.lab.reproduce.asked import Asked
 from invaug.lab.reproduce.cells import Cell
 from invaug.lab.reproduce.outcome import DONE, FAILED, Outcome, Row
+from invaug.lab.reproduce.request import Asked
 
 
 def policy_of(job: Job, data_dir: Path | None) -> dict[str, Path]:
     """Return where the policy file of a run is, in one of the folders datasets are looked for in."""
     if "policy" not in job.settings:
         return {}
-    from invaug.lab import sources
+    from invaug.lab.data import known as sources
 
     places = [root / job.settings["policy"] for root in sources.roots(data_dir)]
     found = next((path for path in places if path.is_file()), None)

@@ -9,14 +9,14 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from invaug.lab import atomic
 from invaug.lab.errors import UserError
-from invaug.lab.outlets import plain
 from invaug.lab.report.intervals import Estimate, estimate
 from invaug.lab.report.tables import Cell as Text
 from invaug.lab.report.tables import Table
 from invaug.lab.reproduce.cells import USUAL, Claim, Experiment, Scale
 from invaug.lab.reproduce.paper import PUBLISHED, Number
+from invaug.lab.run import atomic
+from invaug.lab.terminal import plain
 
 DONE, FAILED = "done", "failed"
 MOST = 16 << 20  # bytes of a results file

@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Iterator
 from pathlib import Path
 
-from invaug.lab.report import svg, svg_maps  # noqa: F401 - svg_maps registers its drawings
-from invaug.lab.report.style import picture_style
+from invaug.lab.report.drawing import svg, svg_maps  # noqa: F401 - svg_maps registers its drawings
+from invaug.lab.report.drawing.style import picture_style
 from invaug.lab.report.tables import MARKDOWN, to_markdown
 from invaug.lab.reproduce import outcome, plans
 from invaug.lab.reproduce.cells import SCALES, Experiment, Scale
-from invaug.lab.reproduce.drawn import figures
+from invaug.lab.reproduce.figures import figures
 from invaug.lab.reproduce.outcome import Outcome, Verdict
 from invaug.lab.reproduce.paper import PUBLISHED
 

@@ -2,19 +2,19 @@
 
 from __future__ import annotations
 
-from invaug.lab.display import Screen
 from invaug.lab.environment import under_torchrun
 from invaug.lab.errors import UserError
-from invaug.lab.jobs.bars import bar
 from invaug.lab.jobs.job import Job
 from invaug.lab.jobs.pool import check_place, run_jobs
-from invaug.lab.jobs.trainer import Trainer
+from invaug.lab.jobs.progress import bar
+from invaug.lab.jobs.train_job import Trainer
 from invaug.lab.reproduce import costs
-from invaug.lab.reproduce.asked import Asked, check
 from invaug.lab.reproduce.jobs import jobs_of, placed, write_results
 from invaug.lab.reproduce.outcome import Outcome
-from invaug.lab.run import check_usable
-from invaug.lab.signals import Stopped
+from invaug.lab.reproduce.request import Asked, check
+from invaug.lab.run.folder import check_usable
+from invaug.lab.train.display import Screen
+from invaug.lab.train.signals import Stopped
 
 
 def run_experiment(asked: Asked, console: Screen, *, quiet: bool = False) -> Outcome:

@@ -13,19 +13,21 @@ from typing import Any, get_args
 
 import torch
 
-from invaug.lab import atomic, datasets
-from invaug.lab import config as configs
-from invaug.lab.display import Screen
+from invaug.lab.config import schema as configs
+from invaug.lab.data import datasets
 from invaug.lab.environment import under_torchrun
 from invaug.lab.errors import RunError, UserError
-from invaug.lab.jobs.bars import bar
 from invaug.lab.jobs.job import Job
 from invaug.lab.jobs.pool import PROCESSES, check_place, run_jobs
-from invaug.lab.outlets import say
-from invaug.lab.report import report_runs, tables
+from invaug.lab.jobs.progress import bar
+from invaug.lab.report import tables
+from invaug.lab.report.command import report_runs
 from invaug.lab.report.tables import Table
-from invaug.lab.run import check_usable
-from invaug.lab.signals import Stopped
+from invaug.lab.run import atomic
+from invaug.lab.run.folder import check_usable
+from invaug.lab.terminal import say
+from invaug.lab.train.display import Screen
+from invaug.lab.train.signals import Stopped
 from invaug.lab.tune.search import OptunaSearch, Search, Trial, best_of, shown
 from invaug.lab.tune.space import Space, is_grid, parse, usual_levels
 

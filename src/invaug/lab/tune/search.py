@@ -8,10 +8,10 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from invaug.lab import atomic
 from invaug.lab.errors import UserError
 from invaug.lab.jobs.job import Job
 from invaug.lab.report.intervals import Estimate, estimate
+from invaug.lab.run import atomic
 from invaug.lab.tune.space import Range, Space, Values, grid
 
 ASKED = "trials.json"

@@ -8,7 +8,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, get_args
 
-from invaug.lab import config as configs
+from invaug.lab.config import schema as configs
 from invaug.lab.errors import UserError, nearest
 
 MANY = 10  # a range whose ends are so many times apart is searched by its logarithm

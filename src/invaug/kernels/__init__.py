@@ -1,0 +1,1 @@
+"""The byte operations themselves: their rules, in torch, and as compiled loops."""

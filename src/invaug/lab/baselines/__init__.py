@@ -1,0 +1,1 @@
+"""Augmentation policies of other papers, as published."""

@@ -1,0 +1,1 @@
+"""`invaug certify`: how invariant a trained model is, with bounds that hold."""

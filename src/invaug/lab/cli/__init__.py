@@ -1,0 +1,1 @@
+"""The `invaug` command: verbs, flags, and what goes wrong in one line."""

@@ -1,0 +1,84 @@
+"""The command line: `main` runs a command, and turns what goes wrong into one line and an exit code."""
+
+from __future__ import annotations
+
+import re
+import sys
+from collections.abc import Sequence
+from itertools import pairwise
+
+from invaug.lab.cli import reading, training
+from invaug.lab.cli.app import app
+from invaug.lab.config import schema as configs
+from invaug.lab.environment import is_first
+from invaug.lab.errors import RunError, UserError
+from invaug.lab.terminal import outlets, say
+from invaug.lab.train.signals import Stopped
+
+__all__ = ["app", "main", "reading", "training"]  # the two register their commands
+
+
+def main() -> None:
+    """Run the command; the user's mistakes become one line and exit code 2, a failed run one line and 1."""
+    with outlets():
+        _run()
+
+
+def _run() -> None:
+    try:
+        code = app(prog_name="invaug", standalone_mode=False)
+        sys.stdout.flush()
+    except (UserError, RunError) as error:
+        _stop(str(error), 2 if isinstance(error, UserError) else 1, error.shared)
+    except Stopped as error:
+        _stop(str(error), 128 + error.signum, shared=True)
+    except PermissionError as error:
+        _stop(f"no permission to use {error.filename or error}: choose another --out or --data-dir", 2)
+    except OSError as error:
+        where = f" {error.filename}" if error.filename else ""
+        _stop(f"cannot use{where}: {error.strerror}" if error.strerror else str(error), 1)
+    except KeyboardInterrupt:  # before there is a run that could be saved
+        raise SystemExit(130) from None
+    except Exception as error:
+        _stop_for(error)
+    raise SystemExit(code if isinstance(code, int) else 0)
+
+
+def _stop_for(error: Exception) -> None:
+    """Stop as the parser or the run asks, by the names of their errors: importing them would cost every --help."""
+    kind = type(error).__name__
+    if kind == "NoArgsIsHelpError":
+        print(error)
+        raise SystemExit(2) from None
+    if kind == "Abort":
+        raise SystemExit(130) from None
+    if hasattr(error, "format_message"):  # a wrong flag, a missing argument
+        message = error.format_message()
+        if removed := _removed_flag(message):
+            _stop(removed, 2)
+        _stop(f"{message}{_value_of(message, sys.argv)} (invaug --help)", 2)
+    raise error
+
+
+def _removed_flag(message: str) -> str | None:
+    """Return what to say of a flag that older versions had."""
+    flag = re.search(r"No such option:? '?(--[\w-]+)", message)
+    name = flag[1].removeprefix("--").removeprefix("no-").replace("-", "_") if flag else ""
+    return f"{flag[1]} was removed: use {configs.REMOVED[name]}" if flag and name in configs.REMOVED else None
+
+
+def _value_of(message: str, words: Sequence[str]) -> str:
+    """Return what was given for the flag a complaint of the parser names, which does not say it."""
+    flag = re.search(r"Invalid value for '(--[\w-]+)'", message)
+    if not flag:
+        return ""
+    given = [word.partition("=")[2] for word in words if word.startswith(f"{flag[1]}=")]
+    given += [after for word, after in pairwise(words) if word == flag[1]]
+    return f", got {given[-1]!r}" if given else ""
+
+
+def _stop(message: str, code: int, shared: bool = False) -> None:
+    if shared and not is_first():  # the first rank says it; a code here would make Fabric kill that rank meanwhile
+        raise SystemExit(0)
+    say(f"invaug: {' '.join(message.split())}")
+    raise SystemExit(code)

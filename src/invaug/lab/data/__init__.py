@@ -1,0 +1,1 @@
+"""Datasets: found, downloaded, checked, decoded, split and batched."""

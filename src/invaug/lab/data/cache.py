@@ -1,0 +1,66 @@
+"""What is remembered between runs in the user's cache folder; everything works without it, only slower."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import time
+from collections.abc import Iterable
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+from invaug.lab.run.atomic import write_text
+
+FRESH = 2_000_000_000  # nanoseconds: a file younger than this may change again without its times telling
+
+
+def cache_folder() -> Path:
+    """Return the folder of the user's cache, which may not exist and may not be writable."""
+    given = os.environ.get("XDG_CACHE_HOME")
+    with suppress(RuntimeError):  # a user without a home
+        return (Path(given) if given else Path.home() / ".cache") / "invaug"
+    return Path(".cache") / "invaug"
+
+
+def state_of(files: Iterable[Path]) -> str | None:
+    """Return a fingerprint of files by what the system says of them; None if that cannot be relied on.
+
+    Nobody can set the time of change of an inode, so a file with a new byte has another fingerprint even if its size
+    and its time of modification were put back.
+    """
+    digest, newest = hashlib.blake2b(digest_size=16), 0
+    now = time.time_ns()
+    for path in files:
+        try:
+            found = path.stat()
+        except OSError:
+            return None
+        newest = max(newest, found.st_mtime_ns, found.st_ctime_ns)
+        numbers = (found.st_size, found.st_mtime_ns, found.st_ctime_ns, found.st_ino, found.st_dev)
+        digest.update(os.fsencode(path.name) + b"\0" + repr(numbers).encode())
+    return None if newest > now - FRESH else digest.hexdigest()
+
+
+def recall(topic: str) -> dict[str, Any]:
+    """Return what was remembered under a topic; nothing if it was spoilt."""
+    with suppress(OSError, ValueError, RecursionError):
+        found = json.loads(_file(topic).read_bytes())
+        match found:
+            case {"topic": str(name), "entries": dict(entries)} if name == topic:
+                return entries
+    return {}
+
+
+def remember(topic: str, entries: dict[str, Any]) -> None:
+    """Remember entries under a topic, if the cache can be written."""
+    with suppress(OSError):
+        file = _file(topic)
+        file.parent.mkdir(parents=True, exist_ok=True)
+        write_text(file, json.dumps({"topic": topic, "entries": entries}))
+
+
+def _file(topic: str) -> Path:
+    name = hashlib.blake2b(topic.encode("utf-8", "surrogateescape"), digest_size=12).hexdigest()
+    return cache_folder() / "checked" / f"{name}.json"

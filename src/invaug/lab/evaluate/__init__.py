@@ -1,0 +1,1 @@
+"""`invaug evaluate`: accuracy, calibration and robustness of a trained run."""

@@ -1,0 +1,1 @@
+"""`invaug export` and `invaug predict`: a trained model leaves the laboratory."""

@@ -1,0 +1,1 @@
+"""`invaug insights`: which symmetries a network learns from a dataset."""

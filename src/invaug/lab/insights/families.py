@@ -1,0 +1,125 @@
+"""Families: the operations that belong to one symmetry, how far they go, and what they do to the images at hand."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from typing import NamedTuple
+
+import torch
+from torch import Tensor
+
+from invaug import TransformSet, sets
+from invaug.lab.errors import UserError
+from invaug.transforms.ops import Op
+
+Ranges = dict[str, bool | tuple[float, float]]
+"""Operations and their ranges: True for those without a magnitude, else the first and the last one."""
+
+UNITS = {"Rotate": "°", "Rotation": " rad", "TranslateX": " px", "TranslateY": " px", "Translation": " px"}
+N_LOOKED_AT = 256  # images that show what a family does
+ALMOST_ALL = 0.99
+
+
+def usual(height: int, width: int) -> dict[str, Ranges]:
+    """Return the families people ask about, at ranges that suit the size of the images."""
+    side = min(height, width)
+    given: dict[str, dict[str, sets.Range]] = {
+        "rotation": {"Rotate": 180},
+        "horizontal flip": {"FlipX": True},
+        "vertical flip": {"FlipY": True},
+        "translation": {"TranslateX": width // 4, "TranslateY": height // 4},
+        "scale": {"Scale": math.log(2)},
+        "shear": {"ShearX": 0.5, "ShearY": 0.5},
+        "colour": {"Color": 0.99},
+        "brightness and contrast": {"Brightness": 0.9, "Contrast": 0.9},
+        "sharpness": {"Sharpness": 0.99},
+        "tone": {"Posterize": 2, "Solarize": 0, "AutoContrast": True, "Equalize": True},
+        "inversion": {"Invert": True},
+        "cutout": {"Cutout": side // 2},
+    }
+    if side < 8:
+        raise UserError(f"images of {height} x {width} pixels are too small for the usual families: give your own")
+    return {name: explicit(name, ranges) for name, ranges in given.items()}
+
+
+def explicit(name: str, ranges: Mapping[str, sets.Range]) -> Ranges:
+    """Return the ranges as pairs of magnitudes."""
+    try:
+        ops = sets.of(ranges).ops
+    except (ValueError, TypeError) as error:
+        raise UserError(f"family {name}: {error}") from None
+    return {op.name: (round(op.start, 4), round(op.stop, 4)) if op.has_magnitude else True for op in ops}
+
+
+def transforms_of(ranges: Ranges) -> TransformSet:
+    """Return the family as a set."""
+    return sets.of(ranges)
+
+
+def is_graded(ranges: Ranges) -> bool:
+    """Whether the family can go less far: a flip cannot."""
+    return any(pair is not True for pair in ranges.values())
+
+
+def scaled(ranges: Ranges, factor: float) -> Ranges:
+    """Return the family going only a part as far from doing nothing; operations without a magnitude drop out of it."""
+    pairs = {name: pair for name, pair in ranges.items() if not isinstance(pair, bool)}
+    return {name: _towards_nothing(*pair, factor) for name, pair in pairs.items()} or dict(ranges)
+
+
+def _towards_nothing(start: float, stop: float, factor: float) -> tuple[float, float]:
+    nothing = 1.0 if 0 < start < 1 < stop else start  # blends do nothing at 1, others at their start
+    return tuple(round(nothing + factor * (end - nothing), 4) for end in (start, stop))  # type: ignore[return-value]
+
+
+def in_words(ranges: Ranges) -> str:
+    """Return how far a family goes: `Rotate ±180°`."""
+    return ", ".join(_range_in_words(op, ranges[op.name]) for op in transforms_of(ranges).ops)
+
+
+def _range_in_words(op: Op, pair: bool | tuple[float, float]) -> str:
+    if isinstance(pair, bool):
+        return op.name
+    unit = UNITS.get(op.name, "")
+    if op.name == "Scale":
+        return f"Scale ×{math.exp(-pair[1]):.2g} to ×{math.exp(pair[1]):.2g}"
+    return f"{op.name} ±{pair[1]:.3g}{unit}" if op.signed else f"{op.name} {pair[0]:.3g} to {pair[1]:.3g}{unit}"
+
+
+class Effect(NamedTuple):
+    """What a family does to images: the shares it leaves as they are, and of which it leaves nothing."""
+
+    unchanged: float
+    destroyed: float
+
+
+def effect(images: Tensor, ranges: Ranges) -> Effect:
+    """Return what the family does to some of the images."""
+    some = images[:N_LOOKED_AT]
+    transforms = transforms_of(ranges)
+    changed = transforms.apply(some, transforms.draw(len(some), generator=torch.Generator().manual_seed(0)))
+    unchanged = (changed == some).flatten(1).all(1)
+    had_something, has_nothing = ~_flat(some), _flat(changed)
+    destroyed = (had_something & has_nothing).sum() / had_something.sum().clamp(min=1)
+    return Effect(float(unchanged.float().mean()), float(destroyed))
+
+
+def _flat(images: Tensor) -> Tensor:
+    """Return which images are of one value in every channel."""
+    pixels = images.flatten(2)
+    return (pixels.amax(2) == pixels.amin(2)).all(1)
+
+
+def usable(families: Mapping[str, Ranges], images: Tensor) -> tuple[dict[str, Ranges], list[str]]:
+    """Return the families that can be asked about, and those that change nothing; one that destroys all is refused."""
+    kept, idle = {}, []
+    for name, ranges in families.items():
+        found = effect(images, ranges)
+        if found.destroyed > ALMOST_ALL:
+            raise UserError(f"family {name} leaves nothing of the images ({in_words(ranges)}): give it a smaller range")
+        if found.unchanged > ALMOST_ALL:
+            idle.append(name)
+        else:
+            kept[name] = ranges
+    return kept, idle

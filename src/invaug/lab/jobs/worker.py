@@ -1,0 +1,56 @@
+"""A process that trains one job: `python -m invaug.lab.jobs.worker`, the job as a line on standard input.
+
+It exits as `invaug train` does. When whoever started it is gone, standard input ends, and so does it: saved.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+import sys
+import threading
+
+from invaug.lab.errors import UserError, reason_of
+from invaug.lab.jobs.job import Job
+from invaug.lab.train.signals import Signals, Stopped
+
+
+def train(text: str) -> dict[str, object]:
+    """Train a job; return its outcome, or the reason why it failed."""
+    from invaug.lab.jobs.train_job import Trainer
+
+    job = Job.of_json(text)
+    with Signals() as signals:
+        Trainer()(job, lambda: None, lambda *_: stop_if(signals))
+    found, failure = job.found(), job.failure()
+    return {"outcome": found} if found else {"failed": failure}
+
+
+def stop_if(signals: Signals) -> None:
+    """Stop where a signal has asked to."""
+    if signals.caught:
+        raise Stopped(signals.caught)
+
+
+def _end_with_the_parent() -> None:
+    for _ in sys.stdin:
+        pass
+    os.kill(os.getpid(), signal.SIGTERM)
+
+
+def main() -> int:
+    """Train the job on standard input; return the exit code."""
+    text = sys.stdin.readline()
+    threading.Thread(target=_end_with_the_parent, daemon=True).start()
+    try:
+        train(text)
+    except Stopped as error:
+        return 128 + error.signum
+    except UserError as error:
+        print(reason_of(error), file=sys.stderr)
+        return 2
+    return 0
+
+
+if __name__ == "__main__":
+    raise SystemExit(main())

@@ -1,0 +1,1 @@
+"""Figures: what they hold, and how they are drawn."""

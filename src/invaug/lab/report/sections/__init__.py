@@ -1,0 +1,1 @@
+"""The parts of a page: one module for each kind of content."""

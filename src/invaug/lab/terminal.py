@@ -1,0 +1,92 @@
+"""Stdout and stderr that cannot end a run, and lines that cannot do anything to a terminal."""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
+from typing import Any, TextIO, cast
+
+from invaug.lab.run.atomic import WriteError
+
+
+def plain(text: str) -> str:
+    """Return one line that a terminal shows as it is: names of classes, files and runs may hold control codes."""
+    return "".join(character if character.isprintable() else "?" for character in text)
+
+
+def say(message: str) -> None:
+    """Print one line beside the results."""
+    print(plain(message), file=sys.stderr)
+
+
+class Forgiving:
+    """A text stream that writes to nowhere once it cannot be written: nobody reads it, its disk is full."""
+
+    def __init__(self, stream: TextIO | Forgiving, *forgiven: type[OSError]) -> None:
+        self._stream: TextIO = stream._stream if isinstance(stream, Forgiving) else stream
+        self._forgiven = forgiven or (OSError,)
+        self._lost: WriteError | None = None
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._stream, name)
+
+    def write(self, text: str) -> int:
+        """Write, or lose the text."""
+        self._attempt(lambda: self._stream.write(text))
+        return len(text)
+
+    def flush(self) -> None:
+        """Flush, or lose what was not written yet."""
+        self._attempt(self._stream.flush)
+
+    def _attempt(self, action: Callable[[], object]) -> None:
+        try:
+            action()
+        except OSError as error:
+            _silence(self._stream)
+            if not isinstance(error, self._forgiven):
+                self._lost = WriteError(f"cannot write the output: {error.strerror}", error.errno)
+        if self._lost:  # every time, because the parser of the command line tries its output, and ignores errors
+            raise self._lost
+
+
+def _silence(stream: TextIO) -> None:
+    """Lead a stream to nowhere, what waits in its buffer too: Python flushes it when it ends, and would complain."""
+    nowhere = os.open(os.devnull, os.O_WRONLY)
+    os.dup2(nowhere, stream.fileno())
+    os.close(nowhere)
+
+
+@contextmanager
+def outlets() -> Iterator[None]:
+    """Make stdout and stderr safe to print to: closed, full, left by their reader, or unable to hold a letter."""
+    before = sys.stdout, sys.stderr
+    _reopen()
+    sys.stdout = cast(TextIO, Forgiving(_any_letter(sys.stdout), BrokenPipeError))  # a lost result is an error
+    sys.stderr = cast(TextIO, Forgiving(_any_letter(sys.stderr)))
+    try:
+        yield
+    finally:
+        with suppress(WriteError):
+            sys.stdout.flush()
+        sys.stdout, sys.stderr = (old or new for old, new in zip(before, (sys.stdout, sys.stderr), strict=True))
+
+
+def _reopen() -> None:
+    """Open what was closed (`>&-`) to nowhere, before a file of ours gets its number and what others print."""
+    for number, name in enumerate(("stdin", "stdout", "stderr")):
+        try:
+            os.fstat(number)
+        except OSError:
+            os.open(os.devnull, os.O_RDWR)  # takes the lowest number that is free
+        if getattr(sys, name) is None:
+            setattr(sys, name, open(number, "r" if number == 0 else "w", closefd=False))  # noqa: SIM115
+
+
+def _any_letter(stream: TextIO) -> TextIO:
+    """Return the stream; a letter that its encoding lacks (LC_ALL=C) is written as its number."""
+    if hasattr(stream, "reconfigure"):
+        stream.reconfigure(errors="backslashreplace")
+    return stream

@@ -1,0 +1,1 @@
+"""`invaug train`: the loop, its state, its schedule, its display."""

@@ -1,0 +1,113 @@
+"""What a person sees while a run goes on: a live line on a terminal, a line an epoch elsewhere, a table at the end."""
+
+from __future__ import annotations
+
+import sys
+import time
+from collections.abc import Mapping, Sequence
+from typing import Any, TextIO, cast
+
+from rich.console import Console
+from rich.live import Live
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
+from rich.table import Table
+
+from invaug.lab.terminal import Forgiving, plain
+from invaug.lab.train.alarm import advice
+
+
+class Screen(Console):
+    """A console that shows text as it is, and goes quiet when whoever read it has left: training must not end."""
+
+    def __init__(self, **options: Any) -> None:
+        file = cast(TextIO, Forgiving(sys.stdout)) if sys.stdout else None  # None where there is no console at all
+        super().__init__(file=file, markup=False, emoji=False, **options)
+
+    def print(self, *objects: Any, **options: Any) -> None:
+        """Print; texts lose their control codes, tables were made by us."""
+        super().print(*(plain(each) if isinstance(each, str) else each for each in objects), **options)
+
+
+class Display:
+    """Progress of one run. Use as a context; `batch` and `epoch` are what the loop calls."""
+
+    def __init__(self, epochs: int, done: int = 0, *, quiet: bool = False, console: Console) -> None:
+        self.console = console
+        self.quiet = quiet
+        self.epochs = epochs
+        self.last: Mapping[str, Any] = {}
+        self.epoch_now = done
+        self.quiet_until = 0
+        self.progress = Progress(
+            TextColumn("[bold]epoch {task.fields[epoch]}/" + str(epochs)), BarColumn(), MofNCompleteColumn(),
+            TextColumn("{task.fields[line]}"), TimeRemainingColumn(), console=self.console,
+        )  # fmt: skip
+        self.task = self.progress.add_task("train", total=None, epoch=done + 1, line="")
+        self.live = Live(self.progress, console=self.console, refresh_per_second=4, transient=True)
+        self.shown = 0.0
+
+    def __enter__(self) -> Display:
+        if self.console.is_terminal and not self.quiet:
+            self.live.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.live.stop()
+
+    def batch(self, n: int, row: Mapping[str, Any]) -> None:
+        """Show one batch, a few times a second: reading the loss waits for the device."""
+        now = time.perf_counter()
+        if not self.live.is_started or now - self.shown < 0.25:
+            return
+        self.shown = now
+        total = row["batches"] * self.epochs
+        self.progress.update(
+            self.task, completed=self.epoch_now * row["batches"] + n, total=total, epoch=self.epoch_now + 1,
+            line=one_line({"train_loss": float(row["loss"]), **{k: row[k].tolist() for k in ("slack", "gamma")}}),
+        )  # fmt: skip
+
+    def epoch(self, row: Mapping[str, Any]) -> None:
+        """Show one epoch, as a line that stays."""
+        self.epoch_now = int(row["epoch"])
+        if not self.quiet:
+            line = f"epoch {row['epoch']:>3}/{self.epochs}  {one_line(row)}"
+            self.console.print(line, highlight=False, soft_wrap=True)
+            self._alarm(row)
+
+    def _alarm(self, row: Mapping[str, Any]) -> None:
+        """Warn of a constraint out of reach, when it first is and again every ten epochs."""
+        stuck = [k for k, out in enumerate(row.get("out_of_reach", [])) if out]
+        if stuck and self.epoch_now >= self.quiet_until:
+            self.quiet_until = self.epoch_now + 10
+            for k in stuck:
+                self.console.print(f"warning: {advice(row, k)}", style="bold red", highlight=False, soft_wrap=True)
+
+
+COLUMNS: Sequence[tuple[str, str, str]] = (
+    ("train_loss", "loss", ".3f"), ("train_accuracy", "train", ".1%"), ("val_accuracy", "val", ".1%"),
+    ("test_accuracy", "test", ".1%"), ("slack", "slack", "+.3f"), ("gamma", "gamma", ".3f"),
+    ("images_per_second", "images/s", ",.0f"), ("seconds", "s", ".1f"),
+)  # fmt: skip
+
+
+def one_line(row: Mapping[str, Any]) -> str:
+    """Return the numbers of a row in words."""
+    parts = []
+    for key, name, form in COLUMNS:
+        values = row.get(key)
+        if values is None or values == []:
+            continue
+        numbers = [v for v in (values if isinstance(values, list) else [values]) if v is not None]
+        parts.append(f"{name} " + " ".join(format(number, form) for number in numbers))
+    return "  ".join(parts)
+
+
+def summary_table(rows: Sequence[Mapping[str, Any]]) -> Table:
+    """Return the table a run ends with: one row per method."""
+    table = Table(box=None, pad_edge=False)
+    columns = ("method", "clean", "transformed", "gamma", "constraint", "seconds")
+    for name in columns:
+        table.add_column(name, justify="left" if name in ("method", "constraint") else "right")
+    for row in rows:
+        table.add_row(*(str(row[name]) for name in columns))
+    return table

@@ -1,0 +1,282 @@
+"""The training loop: Algorithm 2 over batches and epochs, saved so that a kill at any moment costs only time."""
+
+from __future__ import annotations
+
+import math
+import time
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+from itertools import islice
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from invaug import Step
+from invaug.lab.config.schema import Config
+from invaug.lab.data.batches import Batch, batches, n_batches
+from invaug.lab.data.datasets import Dataset
+from invaug.lab.errors import RunError
+from invaug.lab.evaluate.measure import clean
+from invaug.lab.run import checkpoint
+from invaug.lab.run.record import Record, read
+from invaug.lab.train import ranks
+from invaug.lab.train.alarm import out_of_reach
+from invaug.lab.train.finish import Finish
+from invaug.lab.train.schedule import learning_rate
+from invaug.lab.train.signals import Signals, Stopped
+from invaug.lab.train.state import Training
+from invaug.lab.train.tally import Tally
+from invaug.rng import mix, seed_own
+
+NAN_QUOTA = 0.01  # share of an epoch's batches that on_nan=skip may leave out; one is always allowed
+Row = dict[str, Any]
+AfterStep = Callable[[bool], None]
+
+
+class BadStepError(RunError):
+    """A step whose loss or gradient is not finite; nothing was updated."""
+
+    shared = True  # all ranks know
+
+
+@dataclass(frozen=True)
+class Watch:
+    """What a run tells whoever looks on."""
+
+    batch: Callable[[int, Row], None] = lambda *_: None
+    epoch: Callable[[Row], None] = lambda _: None
+    warn: Callable[[str], None] = print
+
+
+@dataclass
+class Saving:
+    """When and where a run saves its state; every rank calls it, the first one writes."""
+
+    config: Config
+    folder: Path
+    training: Training
+    signals: Signals
+    meta: Mapping[str, Any]
+
+    def __post_init__(self) -> None:
+        self.saved_at = time.monotonic()
+        self.steps = 0
+
+    def now(self) -> None:
+        """Write a checkpoint."""
+        training, state = self.training, self.training.state()
+        step = int(training.problem.n_batches)
+        ranks.first_does(
+            training.fabric,
+            lambda: str(checkpoint.save(self.folder, state, step=step, epoch=training.epoch, meta=self.meta)),
+        )
+        self.saved_at, self.steps = time.monotonic(), 0
+
+    def after_step(self, last: bool) -> None:
+        """Stop if a signal asks for it; save if it is time to, except after the last step, which is saved anyway."""
+        self.steps += 1
+        minutes = (time.monotonic() - self.saved_at) / 60
+        config = self.config
+        due = 0 < config.checkpoint_steps <= self.steps or 0 < config.checkpoint_minutes <= minutes
+        # one rank's signal or clock must move all of them
+        signum, anyone_due = ranks.largest(self.training.fabric, self.signals.caught, float(due))
+        if signum:
+            raise Stopped(int(signum))
+        if anyone_due and not last:
+            self.now()
+
+    def check(self, *_: Any) -> None:
+        """Stop if a signal asked for it; for work between steps, whose state can be saved as it is."""
+        if self.signals.caught:
+            raise Stopped(self.signals.caught)
+
+
+def fit(
+    config: Config, dataset: Dataset, folder: Path, training: Training, finish: Finish, meta: Mapping[str, Any],
+    watch: Watch,
+) -> Training:  # fmt: skip
+    """Train to the last epoch, from the last checkpoint if there is one; a record line and a checkpoint an epoch."""
+    fabric = training.fabric
+    _go_back(folder / "checkpoints", training, watch)
+    rows: list[Row] = []
+    if fabric.is_global_zero:
+        record = Record.resume(folder, training.epoch)
+        rows = read(folder)
+    with Signals() as signals:
+        saving = Saving(config, folder / "checkpoints", training, signals, meta)
+        while training.epoch < config.epochs and not _stale(config, training):
+            try:
+                row = one_epoch(config, dataset, training, watch, saving.after_step)
+                row |= ranks.first_does(fabric, lambda: measure(dataset, training, finish, config, saving.check))
+            except (Stopped, BadStepError):
+                saving.now()  # as it was before the step that failed, or after the last one
+                raise
+            training.end_epoch()
+            _remember_best(training, row)
+            if fabric.is_global_zero:
+                row["out_of_reach"] = _out_of_reach([*rows, row], training)
+                rows.append(row)
+            ranks.first_does(fabric, lambda: record.append(row))  # noqa: B023 - called at once
+            saving.now()
+            watch.epoch(row)
+    return training
+
+
+def _out_of_reach(rows: list[Row], training: Training) -> list[bool]:
+    """Return which constraints cannot be met; a level that a rule sets is never out of reach."""
+    constraints = training.problem.constraints
+    return [stuck and not each.level.chosen for stuck, each in zip(out_of_reach(rows), constraints, strict=True)]
+
+
+def _go_back(folder: Path, training: Training, watch: Watch) -> None:
+    saved = checkpoint.load(folder)
+    if saved:
+        training.restore(saved)
+        for message in saved.skipped:
+            watch.warn(message)
+    training.fabric.barrier()  # nobody saves, and so deletes the older ones, while another rank still reads
+
+
+def one_epoch(
+    config: Config, dataset: Dataset, training: Training, watch: Watch, after_step: AfterStep = lambda _: None
+) -> Row:
+    """Take Algorithm 2 over the training images that are left of this epoch; return what the whole epoch says."""
+    fabric, started = training.fabric, time.perf_counter() - training.seconds
+    place = {"rank": fabric.global_rank, "world_size": fabric.world_size}
+    total = n_batches(dataset.train, config.batch_size, config.drop_last, fabric.world_size)
+    stream = batches(
+        dataset.train, config.batch_size, epoch=training.epoch, seed=config.seed, shuffle=True,
+        drop_last=config.drop_last, device=fabric.device, workers=config.workers, start=training.batch, **place,
+    )  # fmt: skip
+    training.model.train()
+    for group in _groups(stream, config.accumulate):
+        lr = _learning_rate(config, training, total)
+        try:
+            step = take_step(config, training, group, lr)
+            watch.batch(training.batch, _glance(training, step, total))
+        except BadStepError as error:
+            _skip(config, training, len(group), total, error)
+            watch.warn(f"skipped: {error}")
+        training.seconds = time.perf_counter() - started
+        after_step(training.batch == total)
+    return _row(config, training, total)
+
+
+def take_step(config: Config, training: Training, group: list[Batch], lr: float) -> Step:
+    """Take one primal and one dual step on a group of batches; if anything is not finite, change nothing and raise."""
+    fabric, steps = training.fabric, []
+    undo = training.undoing()
+    for i, batch in enumerate(group):
+        # every random number of this batch comes from these four, so a resumed run repeats it
+        seed_own(mix(config.seed, training.epoch, training.batch + i, fabric.global_rank), fabric.device)
+        step: Step = training.problem(training.model, batch.images, batch.targets)
+        blamed = ranks.largest(fabric, 0 if torch.isfinite(step.lagrangian) else 1 + fabric.global_rank)[0]
+        if blamed:
+            undo()
+            message = _complaint(f"the loss is {step.lagrangian.item():g}", batch)
+            raise BadStepError(ranks.said_by(fabric, int(blamed) - 1, message))
+        with fabric.no_backward_sync(training.model, enabled=i + 1 < len(group)):
+            fabric.backward(step.lagrangian / config.accumulate)
+        steps.append(step)
+    if not _update(config, training, lr, [step.slack for step in steps]):
+        undo()
+        raise BadStepError(_complaint("the gradient is not finite", group[-1]))
+    for step, batch in zip(steps, group, strict=True):
+        training.tally.add(step, batch)
+    training.batch += len(group)
+    return steps[-1]
+
+
+def _update(config: Config, training: Training, lr: float, slacks: list[Tensor]) -> bool:
+    """Take the primal step, then the dual step; return whether the gradients allowed it."""
+    fabric, scaler = training.fabric, getattr(training.fabric.strategy.precision, "scaler", None)
+    norm = fabric.clip_gradients(
+        training.model, training.optimizer, max_norm=config.clip or math.inf, error_if_nonfinite=False
+    )
+    finite = bool(torch.isfinite(norm)) if norm is not None else True
+    if not finite and scaler is None:
+        return False
+    for group in training.optimizer.param_groups:
+        group["lr"] = lr
+    training.optimizer.step()  # with a scaler, an overflow only lowers its scale
+    training.optimizer.zero_grad()
+    if finite:
+        training.problem.dual_step(slacks)
+    ranks.average_buffers(fabric, training.model)
+    if training.average:
+        training.average.update_parameters(training.model)
+    return True
+
+
+def _skip(config: Config, training: Training, n: int, total: int, error: BadStepError) -> None:
+    """Leave a group of batches out, if the config says so and not too often."""
+    if config.on_nan == "stop":
+        raise error
+    if training.skipped + n > max(n, int(NAN_QUOTA * total)):
+        raise BadStepError(f"{error}; {training.skipped + n} of {total} batches of this epoch are over the quota")
+    training.skipped += n
+    training.batch += n
+    training.problem.n_batches += n
+
+
+def _groups(stream: Iterator[Batch], size: int) -> Iterator[list[Batch]]:
+    """Yield the batches of each optimiser step."""
+    while group := list(islice(stream, size)):
+        yield group
+
+
+def _learning_rate(config: Config, training: Training, total: int) -> float:
+    """Return the rate of a group: that of its last batch."""
+    last = min(training.batch + config.accumulate, total) - 1
+    at = training.epoch + last / total
+    return learning_rate(config.schedule, at, config.epochs, config.lr, config.min_lr, config.warmup)
+
+
+def _glance(training: Training, step: Step, total: int) -> Row:
+    return {"loss": step.loss, "slack": step.slack, "gamma": training.problem.gamma, "batches": total}
+
+
+def _row(config: Config, training: Training, total: int) -> Row:
+    """Return what the epoch says, over all ranks."""
+    whole = Tally(training.problem)
+    whole.restore(ranks.gathered(training.fabric, training.tally.vector()).sum(0))
+    return {
+        "epoch": training.epoch + 1,
+        "lr": _learning_rate(config, training, total),
+        **whole.row(),
+        "skipped_batches": training.skipped,
+        "seconds": training.seconds,
+        "images_per_second": whole.n_images / max(training.seconds, 1e-9),
+    }
+
+
+def measure(
+    dataset: Dataset, training: Training, finish: Finish, config: Config, progress: Callable[..., None] | None = None
+) -> Row:
+    """Return clean loss and accuracy on the held-out images."""
+    splits = {"val": dataset.val, "test": dataset.test}
+    return {
+        f"{name}_{key}": value
+        for name, split in splits.items()
+        if split is not None
+        for key, value in clean(training.network, finish, split, workers=config.workers, progress=progress).items()
+    }
+
+
+def _complaint(what: str, batch: Batch) -> str:
+    ids = ", ".join(map(str, batch.indices[:8].tolist()))
+    more = ", …" if len(batch.indices) > 8 else ""
+    return f"{what} on the batch of images {ids}{more}: lower lr, or check them"
+
+
+def _remember_best(training: Training, row: Row) -> None:
+    accuracy = row.get("val_accuracy", -math.inf)
+    if accuracy > training.best["accuracy"]:
+        training.best = {"accuracy": accuracy, "epoch": float(training.epoch)}
+
+
+def _stale(config: Config, training: Training) -> bool:
+    """Whether validation has not improved for as long as the config allows."""
+    return bool(config.early_stop) and training.epoch - training.best["epoch"] >= config.early_stop

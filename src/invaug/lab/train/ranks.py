@@ -1,0 +1,159 @@
+"""Several processes, one run: who starts them, what they agree on, and what only the first of them does."""
+
+from __future__ import annotations
+
+import inspect
+import json
+import logging
+import os
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from typing import Any, TypeVar
+
+import torch
+from lightning_fabric import Fabric
+from lightning_fabric.strategies.ddp import DDPStrategy
+from torch import Tensor, distributed, nn
+from torch.distributed.distributed_c10d import PrefixStore
+from torch.distributed.rendezvous import rendezvous
+from torch.nn.parallel import DistributedDataParallel
+
+from invaug.lab.config.schema import Config
+from invaug.lab.environment import restarts, under_torchrun
+from invaug.lab.errors import RunError, UserError
+from invaug.lab.train.signals import Stopped
+
+Result = TypeVar("Result")
+LOST = ("gloo", "NCCL", "Connection closed", "Connection reset", "Broken pipe")
+
+
+def launch(config: Config) -> Fabric:
+    """Return Fabric with all processes running: those of torchrun, or `devices` of our own."""
+    nodes, devices = 1, config.devices
+    if under_torchrun():
+        devices = int(os.environ["LOCAL_WORLD_SIZE"])
+        nodes = int(os.environ["WORLD_SIZE"]) // devices
+    if devices > 1 and config.threads is None:
+        torch.set_num_threads(max(1, torch.get_num_threads() // devices))
+    os.environ.setdefault("OMP_NUM_THREADS", str(torch.get_num_threads()))  # or Fabric chooses one, and warns
+    logging.getLogger("lightning_fabric").setLevel(logging.WARNING)  # a banner per rank
+    options: dict[str, Any] = {_sync_option(): False}
+    strategy = DDPStrategy(**options) if devices * nodes > 1 else "auto"
+    fabric = Fabric(
+        accelerator=config.device, devices=devices, num_nodes=nodes, strategy=strategy, precision=config.precision
+    )
+    if restarts() and devices > 1 and nodes == 1:
+        _connect_again(fabric)
+    fabric.launch()
+    return fabric
+
+
+def _connect_again(fabric: Fabric) -> None:
+    """Connect the ranks that torchrun has restarted, where the addresses of the dead ones cannot be found.
+
+    torchrun keeps one store over its restarts, and torch 2.13 reads addresses from it without a name for the attempt:
+    a rank that comes first finds a dead one's, and waits for it for half an hour. Fabric leaves alone what is already
+    connected. Nodes count their restarts apart, so several of them need torch's own
+    TORCH_DISABLE_SHARE_RDZV_TCP_STORE=1.
+    """
+    store, rank, size = next(rendezvous("env://"))
+    attempt = PrefixStore(f"attempt {restarts()}", store)
+    backend = "nccl" if fabric.device.type == "cuda" else "gloo"
+    distributed.init_process_group(backend, store=attempt, rank=rank, world_size=size)
+
+
+def _sync_option() -> str:
+    """Return how this torch calls the exchange of buffers before every forward pass.
+
+    Off, because scoring must not wait for other ranks; they are averaged after every step instead, so that what one
+    rank saves is the state of all.
+    """
+    options = inspect.signature(DistributedDataParallel).parameters
+    return "forward_sync_buffers" if "forward_sync_buffers" in options else "broadcast_buffers"
+
+
+def largest(fabric: Fabric, *numbers: float) -> list[float]:
+    """Return the largest of each number over the ranks, the same on all of them."""
+    if fabric.world_size == 1:
+        return list(numbers)
+    together = torch.tensor(numbers, dtype=torch.float32, device=fabric.device)
+    distributed.all_reduce(together, distributed.ReduceOp.MAX)
+    return [float(number) for number in together]
+
+
+def gathered(fabric: Fabric, vector: Tensor) -> Tensor:
+    """Return the vectors of all ranks, shape (ranks, length), on the CPU."""
+    if fabric.world_size == 1:
+        return vector.cpu().unsqueeze(0)
+    rows = [torch.empty_like(vector, device=fabric.device) for _ in range(fabric.world_size)]
+    distributed.all_gather(rows, vector.to(fabric.device))
+    return torch.stack(rows).cpu()
+
+
+@torch.no_grad()
+def average_buffers(fabric: Fabric, model: nn.Module) -> None:
+    """Make the buffers (BatchNorm's statistics) of all ranks their mean."""
+    buffers = [buffer for buffer in model.buffers() if buffer.is_floating_point()] if fabric.world_size > 1 else []
+    if not buffers:
+        return
+    flat = torch.cat([buffer.reshape(-1) for buffer in buffers])
+    distributed.all_reduce(flat)
+    flat /= fabric.world_size
+    for buffer, part in zip(buffers, flat.split([buffer.numel() for buffer in buffers]), strict=True):
+        buffer.copy_(part.view_as(buffer))
+
+
+def first_does(fabric: Fabric, function: Callable[[], Result]) -> Result:
+    """Return what the function returns on rank 0, which must be JSON; what it raises there is raised everywhere."""
+    if fabric.world_size == 1:
+        return function()
+    failure: Exception | None = None
+    answer: dict[str, Any] = {}
+    if fabric.is_global_zero:
+        try:
+            answer = {"value": function()}
+        except Exception as error:
+            failure, answer = error, {"error": str(error), "kind": _kind(error), "signum": getattr(error, "signum", 0)}
+    answer = json.loads(said_by(fabric, 0, json.dumps(answer)))
+    if failure is not None:
+        raise failure
+    if "error" in answer:
+        raise _again(answer)
+    return answer["value"]  # type: ignore[no-any-return]
+
+
+@contextmanager
+def noticing_losses(fabric: Fabric) -> Iterator[None]:
+    """Turn what torch says when another rank is gone into one line."""
+    try:
+        yield
+    except RuntimeError as error:  # gloo has no class of its own for it
+        if isinstance(error, RunError) or not any(word in str(error) for word in LOST):
+            raise
+        raise RunError(f"rank {fabric.global_rank} lost another rank, which failed or was killed") from error
+
+
+def _kind(error: Exception) -> str:
+    return "user" if isinstance(error, UserError) else "stopped" if isinstance(error, Stopped) else "run"
+
+
+def _again(answer: Mapping[str, Any]) -> Exception:
+    """Return the error of rank 0, for the others, who need not say it again."""
+    if answer["kind"] == "stopped":
+        return Stopped(int(answer["signum"]), answer["error"])
+    error = (UserError if answer["kind"] == "user" else RunError)(answer["error"])
+    error.shared = True
+    return error
+
+
+def said_by(fabric: Fabric, rank: int, text: str) -> str:
+    """Return the text of one rank; bytes in a tensor, because torch's own way for objects unpickles."""
+    if fabric.world_size == 1:
+        return text
+    data = torch.tensor(list(text.encode()), dtype=torch.uint8, device=fabric.device)
+    size = torch.tensor([len(data)], device=fabric.device)
+    distributed.broadcast(size, rank)
+    if fabric.global_rank != rank:
+        data = torch.empty(int(size), dtype=torch.uint8, device=fabric.device)
+    distributed.broadcast(data, rank)
+    return bytes(data.tolist()).decode()

@@ -1,0 +1,127 @@
+"""The state of a training: everything that changes while it goes on, and nothing else."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any
+
+import torch
+from lightning_fabric import Fabric
+from torch.optim.swa_utils import AveragedModel, get_ema_multi_avg_fn
+
+from invaug import InvarianceConstrained
+from invaug.lab.config.schema import Config
+from invaug.lab.data.datasets import Dataset
+from invaug.lab.errors import UserError
+from invaug.lab.models import build
+from invaug.lab.run import checkpoint
+from invaug.lab.train import problem as methods
+from invaug.lab.train import ranks
+from invaug.lab.train.finish import Finish, randomness
+from invaug.lab.train.malloc import keep_freed
+from invaug.lab.train.tally import Tally
+
+
+@dataclass
+class Training:
+    """What a checkpoint holds."""
+
+    model: Any  # Fabric's wrapper of an nn.Module
+    problem: InvarianceConstrained
+    optimizer: torch.optim.Optimizer
+    average: AveragedModel | None
+    fabric: Fabric
+    tally: Tally
+    epoch: int = 0
+    """Epochs that are done."""
+    batch: int = 0
+    """Batches of the next epoch that are done; between batches the gradients are empty."""
+    seconds: float = 0.0
+    """Time those batches took."""
+    skipped: int = 0
+    """Those of them whose loss was not finite."""
+    best: dict[str, float] = field(default_factory=lambda: {"accuracy": -1.0, "epoch": 0})
+
+    @property
+    def network(self) -> Any:
+        """The network to use: of averaged weights where they are kept."""
+        return self.average.module if self.average else self.model
+
+    def state(self) -> dict[str, Any]:
+        """Return the state to save; every rank must ask, for each adds its sums."""
+        return {
+            "model": self.model.state_dict(),
+            "problem": self.problem.state_dict(),
+            "optimizer": self.optimizer.state_dict(),
+            "precision": self.fabric.strategy.precision.state_dict(),
+            "ema": self.average.module.state_dict() if self.average else None,
+            "ema_count": int(self.average.n_averaged) if self.average else 0,
+            "tallies": ranks.gathered(self.fabric, self.tally.vector()),
+            **{name: getattr(self, name) for name in ("batch", "seconds", "skipped", "best")},
+        }
+
+    def restore(self, saved: checkpoint.Checkpoint) -> None:
+        """Go back to a saved state."""
+        state, n_ranks = saved.state, len(saved.state["tallies"])
+        if n_ranks != self.fabric.world_size:
+            raise UserError(
+                f"{saved.path.parent.parent} was started on {n_ranks} ranks, this is a run on "
+                f"{self.fabric.world_size}: resume it with as many, or use a new --out"
+            )
+        self.model.load_state_dict(state["model"])
+        self.problem.load_state_dict(state["problem"])
+        self.optimizer.load_state_dict(state["optimizer"])
+        self.fabric.strategy.precision.load_state_dict(state["precision"])
+        if self.average:
+            self.average.module.load_state_dict(state["ema"])
+            self.average.n_averaged.fill_(state["ema_count"])
+        self.tally.restore(state["tallies"][self.fabric.global_rank])
+        self.epoch = saved.epoch
+        for name in ("batch", "seconds", "skipped", "best"):
+            setattr(self, name, state[name])
+
+    def undoing(self) -> Callable[[], None]:
+        """Return what takes back the forward passes to come, whose losses or gradients are of no use."""
+        state = [*self.model.buffers(), self.problem.n_batches]
+        before = [buffer.clone() for buffer in state]
+
+        @torch.no_grad()
+        def undo() -> None:
+            self.optimizer.zero_grad()
+            for buffer, as_it_was in zip(state, before, strict=True):
+                buffer.copy_(as_it_was)
+
+        return undo
+
+    def end_epoch(self) -> None:
+        """Count the epoch and be ready for the next."""
+        self.epoch += 1
+        self.batch, self.seconds, self.skipped = 0, 0.0, 0
+        self.tally = Tally(self.problem)
+
+
+OPTIMIZERS: dict[str, Callable[[Any, Config], torch.optim.Optimizer]] = {
+    "sgd": lambda parameters, c: torch.optim.SGD(
+        parameters, c.lr, momentum=c.momentum, nesterov=c.momentum > 0, weight_decay=c.weight_decay
+    ),
+    "adam": lambda parameters, c: torch.optim.Adam(parameters, c.lr, weight_decay=c.weight_decay),
+    "adamw": lambda parameters, c: torch.optim.AdamW(parameters, c.lr, weight_decay=c.weight_decay),
+}
+
+
+def prepare(config: Config, dataset: Dataset, fabric: Fabric) -> tuple[Training, Finish]:
+    """Return a fresh training state, its weights decided by the seed."""
+    keep_freed()
+    torch.manual_seed(config.seed)
+    model = build.build(config.model, len(dataset.classes), dataset.image_shape)
+    model = model.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
+    finish = Finish(dataset.mean, dataset.std, randomness(config, dataset)).to(fabric.device)
+    problem = methods.problem(config, dataset, finish).to(fabric.device)
+    optimizer = OPTIMIZERS[config.optimizer](model.parameters(), config)
+    average = (
+        AveragedModel(model, multi_avg_fn=get_ema_multi_avg_fn(config.ema), use_buffers=True) if config.ema else None
+    )
+    model, optimizer = fabric.setup(model, optimizer)
+    average = average.to(fabric.device) if average else None
+    return Training(model, problem, optimizer, average, fabric, Tally(problem)), finish

@@ -1,0 +1,1 @@
+"""Transformations: operations, sets of them, and draws from a set."""

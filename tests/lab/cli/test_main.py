@@ -1,0 +1,207 @@
+"""The command as people type it: a real process, its exit code, its one line."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+from typer.testing import CliRunner
+
+from invaug.lab.cli.main import app
+from invaug.lab.config import schema as configs
+from invaug.lab.errors import UserError
+from tests.support.runs import train, write_digits
+
+
+def invaug(*arguments: str, folder: Path, **environment: str) -> subprocess.CompletedProcess[str]:
+    command = [sys.executable, "-m", "invaug", *arguments]
+    variables = {**os.environ, "OMP_NUM_THREADS": "1", **environment}
+    return subprocess.run(command, cwd=folder, env=variables, capture_output=True, text=True, timeout=300)  # noqa: S603
+
+
+@pytest.fixture(scope="module")
+def data(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return write_digits(tmp_path_factory.mktemp("data"))
+
+
+def test_train_evaluate_and_predict_work_as_processes(data: Path, tmp_path: Path) -> None:
+    trained = invaug("train", str(data), "--epochs", "1", "--out", "run", "--json", folder=tmp_path)
+    assert trained.returncode == 0, trained.stderr
+    (summary,) = json.loads(trained.stdout)
+    assert summary["run"] == "run"
+    measured = invaug("evaluate", "run", "--json", "--draws", "2", "--images", "32", folder=tmp_path)
+    assert measured.returncode == 0, measured.stderr
+    report = json.loads(measured.stdout)
+    assert report["clean"]["accuracy"] == pytest.approx(summary["test_accuracy"])
+    assert report["transformed"]["worst"]["loss"] >= report["transformed"]["lambda_c"]["loss"]
+    assert report["transformed"]["lambda_c"]["loss"] >= report["transformed"]["uniform"]["loss"]
+
+
+def test_default_job_ends_with_a_table_and_where_run_and_report_are(tmp_path: Path) -> None:
+    done = invaug("train", "--epochs", "1", "--per-class", "20", folder=tmp_path)
+    assert done.returncode == 0, done.stderr
+    assert "transformed" in done.stdout
+    run, report = done.stdout.strip().splitlines()[-2:]
+    assert run == "run: runs/digits-constrained"
+    assert report == "report: runs/digits-constrained/report.html"
+    assert (tmp_path / report.removeprefix("report: ")).exists()
+    assert (tmp_path / "runs" / "digits-constrained" / "record.jsonl").exists()
+
+
+def test_closed_pipe_does_not_kill_training(data: Path, tmp_path: Path) -> None:
+    command = [sys.executable, "-m", "invaug", "train", str(data), "--epochs", "2", "--out", "run"]
+    process = subprocess.Popen(command, cwd=tmp_path, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL)  # noqa: S603
+    assert process.stdout is not None
+    process.stdout.close()
+    process.wait(300)
+    assert len((tmp_path / "run" / "record.jsonl").read_text().splitlines()) == 2
+
+
+@pytest.mark.parametrize(
+    ("redirection", "code", "said"),
+    [
+        (">&-", 0, ""),
+        ("<&- >&- 2>&-", 0, ""),
+        ("2>/dev/full", 0, ""),
+        (">/dev/full", 1, "invaug: cannot write the output: No space left on device\n"),
+        ("| head -0", 0, ""),
+    ],
+)
+def test_output_that_cannot_be_written_is_said_in_one_line_or_not_at_all(
+    redirection: str, code: int, said: str, tmp_path: Path
+) -> None:
+    words = [sys.executable, "-m", "invaug", "train", "--help"]
+    script = f'set -o pipefail; "$@" {redirection} 3>&-'
+    done = subprocess.run(["bash", "-c", script, "bash", *words], cwd=tmp_path, capture_output=True, text=True)  # noqa: S603, S607
+    assert (done.returncode, done.stderr) == (code, said)
+
+
+def test_letters_that_the_output_lacks_are_written_as_numbers(tmp_path: Path) -> None:
+    done = invaug("train", "Käfer", folder=tmp_path, LC_ALL="C", PYTHONIOENCODING="ascii")
+    assert done.returncode == 2
+    assert "unknown dataset K\\xe4fer" in done.stderr
+
+
+def test_a_run_has_a_name(tmp_path: Path) -> None:
+    done = invaug("train", "--out", "", folder=tmp_path)
+    assert (done.returncode, done.stderr.count("\n")) == (2, 1)
+    assert "Invalid value for '--out': the name is empty, got ''" in done.stderr
+
+
+def hostile_npz(folder: Path, **changes: np.ndarray) -> str:
+    arrays = dict(np.load(write_digits(folder), allow_pickle=False))
+    path = folder / "changed.npz"
+    np.savez(path, **{**arrays, **changes})
+    return str(path)
+
+
+WRONG = {
+    "unknown dataset": (["cifar11"], "cifar10"),
+    "unknown model": (["--model", "wnr-40-2"], "wrn-40-2"),
+    "unknown set": (["--set", "wild"], "wide"),
+    "unknown method": (["--method", "constraind"], "constrained"),
+    "unknown preset": (["--preset", "papper"], "paper"),
+    "unknown operation": (["--without", "Rotat"], "Rotate"),
+    "epochs 0": (["--epochs", "0"], "epochs"),
+    "negative epsilon": (["--epsilon", "-0.2"], "epsilon must be positive, got -0.2"),
+    "no such folder": (["no/such/folder"], "no/such/folder"),
+    "no such config": (["--config", "nothing.toml"], "nothing.toml"),
+    "device not there": (["--device", "cuda"], "cuda"),
+    "policy missing": (["--method", "deepaa"], "--policy"),
+    "resume nothing": (["--resume", "--out", "nowhere"], "nowhere"),
+}
+
+
+@pytest.mark.parametrize("kind", WRONG)
+def test_wrong_input_is_one_line_and_leaves_nothing_behind(
+    kind: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    from invaug.lab.cli import main
+
+    arguments, hint = WRONG[kind]
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(sys, "argv", ["invaug", "train", *arguments])
+    with pytest.raises(SystemExit) as stopped:
+        main.main()
+    error = capsys.readouterr().err
+    assert stopped.value.code == 2
+    assert hint in error
+    assert "Traceback" not in error
+    assert error.count("\n") <= 5  # typer's own complaints take a few lines, ours one
+    assert not list(tmp_path.iterdir())
+
+
+def test_labels_out_of_range_are_refused_before_the_first_step(tmp_path: Path) -> None:
+    path = hostile_npz(tmp_path, y_train=np.full(256, -1))
+    done = invaug("train", path, "--out", "run", folder=tmp_path)
+    assert done.returncode == 2
+    assert "-1" in done.stderr
+    assert not (tmp_path / "run").exists()
+
+
+def test_help_of_every_command_has_an_example() -> None:
+    runner = CliRunner()
+    for name in ("train", "scan", "report", "watch", "evaluate", "export", "predict", "ls", "show"):
+        result = runner.invoke(app, [name, "--help"])
+        assert result.exit_code == 0
+        assert f"invaug {name}" in " ".join(result.output.split()), name
+
+
+def test_help_needs_no_torch() -> None:
+    code = "import sys; from invaug.lab.cli import main; assert 'torch' not in sys.modules, 'torch was imported'"
+    subprocess.run([sys.executable, "-c", code], check=True, timeout=60)  # noqa: S603
+
+
+def test_missing_lab_is_said_in_one_line(tmp_path: Path) -> None:
+    (tmp_path / "typer.py").write_text("raise ModuleNotFoundError('no typer', name='typer')")
+    done = invaug("--help", folder=tmp_path, PYTHONPATH=str(tmp_path))
+    assert done.returncode == 2
+    assert done.stderr == 'invaug: the command line needs typer: pip install "invaug[lab]"\n'
+
+
+def test_config_file_and_flags_have_the_same_names(data: Path, tmp_path: Path) -> None:
+    file = tmp_path / "mine.toml"
+    file.write_text(f'data = "{data}"\nepochs = 1\nmethod = "none"\nbatch_size = 32\n')
+    done = invaug("train", "--config", "mine.toml", "--batch-size", "64", "--out", "run", folder=tmp_path)
+    assert done.returncode == 0, done.stderr
+    saved = configs.read(tmp_path / "run" / "config.toml")
+    assert (saved["method"], saved["batch_size"]) == ("none", 64)
+
+
+def test_unknown_key_answers_with_the_nearest() -> None:
+    with pytest.raises(UserError, match=r"unknown key epsilo, did you mean epsilon"):
+        configs.build({"epsilo": 0.8})
+
+
+def test_preset_is_recorded_and_yields_to_what_is_given() -> None:
+    config = configs.build({"preset": "authors-code", "dual_lr": 0.5})
+    assert (config.preset, config.n_steps, config.dual_lr, config.identity) == ("authors-code", 1, 0.5, False)
+
+
+def test_config_written_is_the_config_read(tmp_path: Path) -> None:
+    config = configs.build({"only": ["Rotate"], "epsilon": float("inf"), "data_dir": str(tmp_path)})
+    file = tmp_path / "config.toml"
+    file.write_text(configs.dump(config.model_dump()))
+    assert configs.build(configs.read(file)) == config
+
+
+def test_run_of_another_process_is_not_touched(data: Path, tmp_path: Path) -> None:
+    from invaug.lab.run.lock import RunLock
+
+    (tmp_path / "run").mkdir()
+    with RunLock(tmp_path / "run"):
+        done = invaug("train", str(data), "--out", "run", folder=tmp_path)
+    assert done.returncode == 2
+    assert "run" in done.stderr
+
+
+def test_python_and_command_train_the_same(data: Path, tmp_path: Path) -> None:
+    (here,) = train(data, tmp_path / "here", epochs=1)
+    flags = ["--epochs", "1", "--batch-size", "64", "--lr", "0.05", "--workers", "0", "--threads", "1"]
+    done = invaug("train", str(data), *flags, "--out", "there", "--json", folder=tmp_path)
+    assert json.loads(done.stdout)[0]["test_loss"] == here["test_loss"]

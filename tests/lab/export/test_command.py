@@ -1,0 +1,392 @@
+from __future__ import annotations
+
+import io
+import json
+import zipfile
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+import pytest
+import safetensors
+import safetensors.torch
+import torch
+from PIL import Image
+from torch import Tensor, nn
+
+from invaug.lab.config import schema
+from invaug.lab.data import datasets
+from invaug.lab.data.datasets import Dataset
+from invaug.lab.data.splits import Split
+from invaug.lab.errors import UserError
+from invaug.lab.export import command as export
+from invaug.lab.export.command import export_run, predict_files
+from invaug.lab.models import build
+from invaug.lab.run import atomic, checkpoint
+from invaug.lab.run import folder as run
+
+CLASSES = ("zero", "one", "two", "three", "four", "five", "six", "seven", "eight", "nine")
+MODELS = {"cnn-small": (1, 28, 28), "resnet-8": (3, 32, 32)}
+MEANS = {1: (0.13,), 3: (0.49, 0.48, 0.45), 4: (0.5,) * 4}
+STDS = {1: (0.31,), 3: (0.2, 0.19, 0.21), 4: (0.25,) * 4}
+quiet_jit = pytest.mark.filterwarnings("ignore:`torch.jit:DeprecationWarning")
+
+
+class Made(NamedTuple):
+    folder: Path
+    network: nn.Module
+    shape: tuple[int, int, int]
+
+
+@pytest.fixture(scope="module")
+def digits() -> Tensor:
+    images = datasets.load("digits").test.images
+    assert images is not None
+    return images[::8]
+
+
+def some_images(digits: Tensor, n: int, shape: tuple[int, int, int]) -> Tensor:
+    """Real digits in the shape of a run: padded, and each channel of its own brightness."""
+    channels, height, width = shape
+    canvas = torch.zeros(n, 1, height, width)
+    canvas[..., :28, :28] = digits[:n]
+    return (canvas * torch.linspace(1, 0.6, channels).view(1, -1, 1, 1)).to(torch.uint8)
+
+
+def settled(model: str, shape: tuple[int, int, int], digits: Tensor) -> nn.Module:
+    """A network whose BatchNorm has seen images, so that its buffers matter."""
+    torch.manual_seed(0)
+    network = build.build(model, len(CLASSES), shape)
+    network.train()
+    with torch.no_grad():
+        network(some_images(digits, 64, shape).float() / 64)
+    return network.eval()
+
+
+def make_run(
+    folder: Path, network: nn.Module, model: str, shape: tuple[int, int, int], ema: nn.Module | None = None
+) -> Path:
+    folder.mkdir()
+    split = Split(torch.zeros(1, dtype=torch.long), torch.zeros(1, *shape, dtype=torch.uint8))
+    dataset = Dataset("shapes", split, None, split, CLASSES, MEANS[shape[0]], STDS[shape[0]], shape)
+    run.write_config(folder, schema.build({"model": model}), dataset)
+    state = {"model": network.state_dict(), "ema": ema.state_dict() if ema else None}
+    checkpoint.save(folder / "checkpoints", state, step=1, epoch=1, meta={})
+    return folder
+
+
+@pytest.fixture(scope="module", params=MODELS)
+def made(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory, digits: Tensor) -> Made:
+    model, shape = request.param, MODELS[request.param]
+    network = settled(model, shape, digits)
+    return Made(make_run(tmp_path_factory.mktemp("runs") / model, network, model, shape), network, shape)
+
+
+@pytest.fixture(scope="module")
+def grey(tmp_path_factory: pytest.TempPathFactory, digits: Tensor) -> Made:
+    shape = MODELS["cnn-small"]
+    network = settled("cnn-small", shape, digits)
+    return Made(make_run(tmp_path_factory.mktemp("runs") / "grey", network, "cnn-small", shape), network, shape)
+
+
+@torch.no_grad()
+def by_hand(network: nn.Module, images: Tensor) -> Tensor:
+    """The scores from the network alone: normalised here, not there."""
+    n_channels = images.shape[1]
+    mean, std = (torch.tensor(numbers[n_channels]).view(1, -1, 1, 1) for numbers in (MEANS, STDS))
+    return network((images / 255 - mean) / std)
+
+
+def assert_same(scores: Any, expected: Tensor) -> None:
+    np.testing.assert_allclose(np.asarray(scores), expected.numpy(), rtol=1e-4, atol=1e-4)
+
+
+def test_safetensors_hold_the_weights_under_the_networks_own_names(made: Made, tmp_path: Path) -> None:
+    path = export_run(made.folder, "safetensors", tmp_path / "w.safetensors")
+    weights = safetensors.torch.load_file(path)
+    expected = made.network.state_dict()
+    assert weights.keys() == expected.keys()
+    assert all(torch.equal(weights[name], expected[name]) for name in expected)
+
+
+def test_safetensors_say_how_to_use_the_weights(made: Made, tmp_path: Path) -> None:
+    path = export_run(made.folder, "safetensors", tmp_path / "w.safetensors")
+    with safetensors.safe_open(path, "pt") as file:
+        about = file.metadata()
+    assert about.pop("format") == "pt"
+    assert {key: json.loads(value) for key, value in about.items()} == {
+        "model": made.folder.name,
+        "classes": list(CLASSES),
+        "mean": list(MEANS[made.shape[0]]),
+        "std": list(STDS[made.shape[0]]),
+        "image_shape": list(made.shape),
+    }
+
+
+def test_a_fresh_network_with_the_exported_weights_gives_the_predictors_scores(
+    made: Made, tmp_path: Path, digits: Tensor
+) -> None:
+    path = export_run(made.folder, "safetensors", tmp_path / "w.safetensors")
+    network = build.build(made.folder.name, len(CLASSES), made.shape).eval()
+    network.load_state_dict(safetensors.torch.load_file(path))
+    images = some_images(digits, 7, made.shape)
+    with torch.no_grad():
+        assert_same(run.load(made.folder)(images), by_hand(network, images))
+
+
+def test_state_dict_is_read_without_unpickling_code(made: Made, tmp_path: Path) -> None:
+    path = export_run(made.folder, "state-dict", tmp_path / "w.pt")
+    weights = torch.load(path, weights_only=True)
+    network = build.build(made.folder.name, len(CLASSES), made.shape)
+    network.load_state_dict(weights, strict=True)
+    expected = made.network.state_dict()
+    assert all(torch.equal(weights[name], expected[name]) for name in expected)
+
+
+@quiet_jit
+@pytest.mark.parametrize("n", [1, 5])
+def test_torchscript_takes_bytes_of_any_batch_size(made: Made, tmp_path: Path, digits: Tensor, n: int) -> None:
+    path = export_run(made.folder, "torchscript", tmp_path / "model.torchscript")
+    about = {"invaug.json": ""}
+    loaded = torch.jit.load(path, _extra_files=about)
+    images = some_images(digits, n, made.shape)
+    assert_same(loaded(images).detach(), by_hand(made.network, images))
+    assert json.loads(about["invaug.json"])["classes"] == list(CLASSES)
+
+
+@quiet_jit
+def test_torchscript_does_not_tell_where_files_lie(grey: Made, tmp_path: Path) -> None:
+    path = export_run(grey.folder, "torchscript", tmp_path / "model.torchscript")
+    with zipfile.ZipFile(path) as archive:
+        content = b"".join(archive.read(name) for name in archive.namelist())
+    assert b"forward" in content
+    assert b"site-packages" not in content
+    assert str(Path(export.__file__).parent).encode() not in content
+
+
+@pytest.mark.parametrize("n", [1, 5])
+def test_onnx_takes_bytes_of_any_batch_size(made: Made, tmp_path: Path, digits: Tensor, n: int) -> None:
+    onnx = pytest.importorskip("onnx")
+    reference = pytest.importorskip("onnx.reference")
+    path = export_run(made.folder, "onnx", tmp_path / "model.onnx")
+    images = some_images(digits, n, made.shape)
+    (scores,) = reference.ReferenceEvaluator(str(path)).run(["scores"], {"images": images.numpy()})
+    assert_same(scores, by_hand(made.network, images))
+    about = {entry.key: json.loads(entry.value) for entry in onnx.load(path).metadata_props}
+    assert about["classes"] == list(CLASSES)
+    assert about["image_shape"] == list(made.shape)
+
+
+def test_onnx_runs_in_onnxruntime(made: Made, tmp_path: Path, digits: Tensor) -> None:
+    pytest.importorskip("onnx")
+    runtime = pytest.importorskip("onnxruntime")
+    path = export_run(made.folder, "onnx", tmp_path / "model.onnx")
+    images = some_images(digits, 6, made.shape)
+    session = runtime.InferenceSession(str(path), providers=["CPUExecutionProvider"])
+    (scores,) = session.run(["scores"], {"images": images.numpy()})
+    assert_same(scores, by_hand(made.network, images))
+
+
+def test_averaged_weights_are_exported_where_the_run_kept_them(tmp_path: Path, digits: Tensor) -> None:
+    shape = MODELS["cnn-small"]
+    last, average = settled("cnn-small", shape, digits), settled("cnn-small", shape, digits)
+    with torch.no_grad():
+        for parameter in average.parameters():
+            parameter.mul_(0.5)
+    folder = make_run(tmp_path / "averaged", last, "cnn-small", shape, ema=average)
+    weights = safetensors.torch.load_file(export_run(folder, "safetensors", None))
+    assert all(torch.equal(weights[name], tensor) for name, tensor in average.state_dict().items())
+
+
+@pytest.mark.parametrize(
+    ("to", "name"),
+    [
+        ("safetensors", "model.safetensors"),
+        ("torchscript", "model.torchscript"),
+        ("onnx", "model.onnx"),
+        ("state-dict", "model.pt"),
+    ],
+)
+def test_without_an_output_the_file_lies_in_the_run(tmp_path: Path, digits: Tensor, to: str, name: str) -> None:
+    if to == "onnx":
+        pytest.importorskip("onnx")
+    shape = MODELS["cnn-small"]
+    folder = make_run(tmp_path / "run", settled("cnn-small", shape, digits), "cnn-small", shape)
+    assert export_run(folder, to, None) == folder / name
+    assert (folder / name).is_file()
+
+
+def test_weights_that_share_memory_are_exported(
+    tmp_path: Path, digits: Tensor, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    write_model(tmp_path, "tied", "self.layer.weight = self.again.weight = nn.Parameter(torch.randn(10, 10))")
+    monkeypatch.syspath_prepend(tmp_path)
+    folder = own_run(tmp_path, "tied")
+    weights = safetensors.torch.load_file(export_run(folder, "safetensors", None, trust_model=True))
+    assert torch.equal(weights["layer.weight"], weights["again.weight"])
+
+
+@pytest.mark.parametrize("to", ["torchscript", "onnx"])
+def test_a_model_whose_trace_goes_wrong_is_refused_by_name(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, to: str
+) -> None:
+    if to == "onnx":
+        pytest.importorskip("onnx")
+    name = f"fickle_{to}"
+    write_model(tmp_path, name, "pass", forward="return scores * float(len(images))")  # len becomes a constant
+    monkeypatch.syspath_prepend(tmp_path)
+    folder = own_run(tmp_path, name)
+    with pytest.raises(UserError, match=f"model {name}:factory cannot be exported in this format: its trace gives"):
+        export_run(folder, to, None, trust_model=True)
+    assert not list(folder.glob("model*"))
+
+
+def write_model(folder: Path, name: str, init: str, forward: str = "return scores") -> None:
+    (folder / f"{name}.py").write_text(
+        "import torch\n"
+        "from torch import nn\n"
+        "class Own(nn.Module):\n"
+        "    def __init__(self):\n"
+        "        super().__init__()\n"
+        "        self.first, self.layer, self.again = nn.LazyLinear(10), nn.Linear(10, 10), nn.Linear(10, 10)\n"
+        f"        {init}\n"
+        "    def forward(self, images):\n"
+        "        scores = self.again(self.layer(self.first(images.flatten(1))))\n"
+        f"        {forward}\n"
+        "def factory(n_classes, image_shape):\n"
+        "    torch.manual_seed(0)\n"
+        "    model = Own()\n"
+        "    model(torch.zeros(1, *image_shape))\n"
+        "    return model\n"
+    )
+
+
+def own_run(folder: Path, name: str) -> Path:
+    network = build.build(f"{name}:factory", len(CLASSES), (1, 8, 8))
+    return make_run(folder / "run", network, f"{name}:factory", (1, 8, 8))
+
+
+def test_an_unknown_format_answers_with_the_nearest(grey: Made) -> None:
+    with pytest.raises(UserError, match=r"unknown format safetensor, did you mean safetensors\?"):
+        export_run(grey.folder, "safetensor", None)
+
+
+def test_an_existing_file_is_left_alone(grey: Made, tmp_path: Path) -> None:
+    path = tmp_path / "precious.pt"
+    path.write_bytes(b"mine")
+    with pytest.raises(UserError, match=r"precious\.pt exists: remove it, or choose another file with --output"):
+        export_run(grey.folder, "state-dict", path)
+    assert path.read_bytes() == b"mine"
+
+
+def test_a_missing_folder_is_not_made(grey: Made, tmp_path: Path) -> None:
+    with pytest.raises(UserError, match=r"folder .*nowhere does not exist: make it"):
+        export_run(grey.folder, "safetensors", tmp_path / "nowhere" / "model.safetensors")
+    assert not list(tmp_path.iterdir())
+
+
+def test_a_full_disk_leaves_nothing_behind(grey: Made, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def full(descriptor: int, data: bytes) -> None:
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(atomic, "write_all", full)
+    with pytest.raises(UserError, match=r"cannot write .*model\.safetensors: No space left on device"):
+        export_run(grey.folder, "safetensors", tmp_path / "model.safetensors")
+    assert not list(tmp_path.iterdir())
+
+
+def test_onnx_that_is_not_installed_is_named_with_the_command(grey: Made, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(export, "find_spec", lambda name: None)
+    with pytest.raises(UserError, match="needs onnx, which is not installed: pip install onnx"):
+        export_run(grey.folder, "onnx", None)
+
+
+@pytest.mark.parametrize("action", [lambda f: export_run(f, "onnx", None), lambda f: predict_files(f, [], 1)])
+def test_a_folder_that_is_no_run_is_refused(tmp_path: Path, action: Callable[[Path], Any]) -> None:
+    with pytest.raises(UserError, match=r"is not a run: it has no config\.toml"):
+        action(tmp_path)
+
+
+def test_a_run_without_a_checkpoint_is_refused(tmp_path: Path, digits: Tensor) -> None:
+    shape = MODELS["cnn-small"]
+    folder = make_run(tmp_path / "run", settled("cnn-small", shape, digits), "cnn-small", shape)
+    for file in (folder / "checkpoints").iterdir():
+        file.unlink()
+    with pytest.raises(UserError, match="has no checkpoint yet"):
+        export_run(folder, "safetensors", None)
+
+
+def saved(folder: Path, digits: Tensor, n: int) -> list[Path]:
+    paths = [folder / f"{i}.png" for i in range(n)]
+    for path, digit in zip(paths, digits, strict=False):
+        Image.fromarray(digit[0].numpy()).save(path)
+    return paths
+
+
+def test_predictions_are_the_softmax_of_the_scores_best_first(grey: Made, tmp_path: Path, digits: Tensor) -> None:
+    rows = predict_files(grey.folder, saved(tmp_path, digits, 5), top=3)
+    scores = by_hand(grey.network, digits[:5]).double().numpy()
+    shares = np.exp(scores) / np.exp(scores).sum(1, keepdims=True)
+    for i, row in enumerate(rows):
+        assert row["file"] == str(tmp_path / f"{i}.png")
+        best = np.argsort(-shares[i])[:3]
+        assert [guess["class"] for guess in row["predictions"]] == [CLASSES[j] for j in best]
+        assert_same([guess["probability"] for guess in row["predictions"]], torch.from_numpy(shares[i][best]))
+    json.dumps(rows)
+
+
+def test_more_files_than_a_batch_come_back_in_order(
+    grey: Made, tmp_path: Path, digits: Tensor, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    paths = saved(tmp_path, digits, 7)
+    at_once = predict_files(grey.folder, paths, top=1)
+    monkeypatch.setattr(export, "BATCH", 3)
+    in_parts = predict_files(grey.folder, paths, top=1)
+    assert [row["file"] for row in in_parts] == [str(path) for path in paths]
+    assert [row["predictions"][0]["class"] for row in in_parts] == [r["predictions"][0]["class"] for r in at_once]
+
+
+def test_no_more_classes_than_there_are(grey: Made, tmp_path: Path, digits: Tensor) -> None:
+    (row,) = predict_files(grey.folder, saved(tmp_path, digits, 1), top=99)
+    assert sorted(guess["class"] for guess in row["predictions"]) == sorted(CLASSES)
+    assert sum(guess["probability"] for guess in row["predictions"]) == pytest.approx(1, abs=1e-5)
+
+
+def test_images_of_other_kinds_are_brought_to_the_runs(made: Made, tmp_path: Path, digits: Tensor) -> None:
+    pixels = digits[3, 0].numpy()
+    upright = tmp_path / "upright.png"
+    Image.fromarray(pixels).save(upright)
+    turned = Image.fromarray(np.rot90(pixels).copy())  # the tag says: turn me a quarter clockwise
+    exif = Image.Exif()
+    exif[0x0112] = 6
+    turned.save(tmp_path / "turned.png", exif=exif)
+    Image.fromarray(pixels).convert("RGB").save(tmp_path / "colour.png")
+    Image.fromarray(pixels.astype(np.uint16) * 257).save(tmp_path / "deep.png")
+    files = [upright, *(tmp_path / name for name in ("turned.png", "colour.png", "deep.png"))]
+    first, *others = predict_files(made.folder, files, top=10)
+    for other in others:
+        assert other["predictions"] == first["predictions"]
+
+
+def test_a_missing_image_is_named(grey: Made, tmp_path: Path) -> None:
+    with pytest.raises(UserError, match=r"cannot read image .*gone\.png: No such file"):
+        predict_files(grey.folder, [tmp_path / "gone.png"], top=1)
+
+
+def test_a_corrupt_image_is_named(grey: Made, tmp_path: Path, digits: Tensor) -> None:
+    buffer = io.BytesIO()
+    Image.fromarray(digits[0, 0].numpy()).save(buffer, "png")
+    half, text = tmp_path / "half.png", tmp_path / "text.png"
+    half.write_bytes(buffer.getvalue()[:90])
+    text.write_text("<html>")
+    for path in (half, text):
+        with pytest.raises(UserError, match=f"cannot read image .*{path.name}"):
+            predict_files(grey.folder, [path], top=1)
+
+
+def test_a_run_on_four_channels_takes_no_image_files(tmp_path: Path, digits: Tensor) -> None:
+    shape = (4, 28, 28)
+    folder = make_run(tmp_path / "run", settled("cnn-small", shape, digits), "cnn-small", shape)
+    with pytest.raises(UserError, match="trained on images of 4 channels; image files have 1 or 3"):
+        predict_files(folder, [tmp_path / "any.png"], top=1)

