@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from invaug.lab.report import page, tables
+from invaug.lab.report.assemble import document_of
 from invaug.lab.report.read import read_runs
 
 OPS = ("Identity", "Rotate", "TranslateX", "Contrast")
@@ -121,7 +122,7 @@ def hostile_page(folder: Path, name: str) -> str:
                      "image": "data:image/png;base64,AAAA"}],
     }  # fmt: skip
     (runs[0] / "evaluation.json").write_text(json.dumps(evaluation))
-    found = page.content(read_runs(runs))
-    for key, table in found.tables:
-        tables.to_csv(table, folder / f"{key}.csv")
+    found = document_of(read_runs(runs))
+    for table in found.tables:
+        tables.to_csv(table, folder / f"{table.key}.csv")
     return page.html(found)

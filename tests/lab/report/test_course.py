@@ -15,6 +15,7 @@ from invaug import Resilient
 from invaug.lab.config import schema as configs
 from invaug.lab.errors import UserError
 from invaug.lab.report import page
+from invaug.lab.report.assemble import document_of
 from invaug.lab.report.read import read_run, read_runs
 from invaug.lab.report.sections import words
 from invaug.lab.report.sections.course import course_of
@@ -66,7 +67,7 @@ def ruled(folder: Path, gammas: list[float], method: str = "constrained", **rule
 
 
 def readings(run: Path) -> dict[str, str]:
-    return {figure.key: figure.reading for figure in page.content(read_runs([run])).figures}
+    return {figure.key: figure.reading for figure in document_of(read_runs([run])).figures}
 
 
 def test_the_page_says_what_gamma_is_under_the_rule_and_where_it_went(tmp_path: Path) -> None:
@@ -79,7 +80,7 @@ def test_the_page_says_what_gamma_is_under_the_rule_and_where_it_went(tmp_path: 
     assert readings(run)["gamma"] == f"{went}. {what}"
     assert words.verdict(read_run(run)) == f"{went}, a gap of 10.0% of the loss of a guess. {what}"
     assert words.tiles(read_run(run))[1] == ("γ", "0.7", "a gap of 10.0% of the loss of a guess")
-    assert "price" not in page.html(page.content(read_runs([run])))
+    assert "price" not in page.html(document_of(read_runs([run])))
 
 
 @pytest.mark.parametrize(
@@ -109,7 +110,7 @@ def test_entropy_is_read_against_as_many_uniform_draws(tmp_path: Path) -> None:
     assert "1.2000 is below the 95 % range of as many uniform draws (1.2500 to 1.3100)" in readings(run)["entropy"]
     change_last(run, entropy=[1.3])
     assert "cannot be told from uniform draws" in readings(run)["entropy"]
-    (figure,) = [figure for figure in page.content(read_runs([run])).figures if figure.key == "entropy"]
+    (figure,) = [figure for figure in document_of(read_runs([run])).figures if figure.key == "entropy"]
     assert [series.label for series in figure.drawing.series][1:] == ["uniform draws, 2.5 %", "uniform draws, 97.5 %"]
 
 

@@ -22,6 +22,7 @@ from scipy.stats import t as student_t
 
 from invaug.lab.errors import UserError
 from invaug.lab.report import page
+from invaug.lab.report.assemble import document_of
 from invaug.lab.report.command import report_runs
 from invaug.lab.report.drawing import pictures, scales, svg
 from invaug.lab.report.groups import grouped
@@ -60,11 +61,11 @@ class Tags(HTMLParser):
 
 
 def html_of(*folders: Path) -> str:
-    return page.html(page.content(read_runs(folders)))
+    return page.html(document_of(read_runs(folders)))
 
 
 def keys_of(*folders: Path) -> list[str]:
-    return [figure.key for figure in page.content(read_runs(folders)).figures]
+    return [figure.key for figure in document_of(read_runs(folders)).figures]
 
 
 @pytest.fixture
@@ -105,18 +106,18 @@ def test_verdict_says_when_epsilon_is_out_of_reach(run: Path) -> None:
 
 def test_constraints_without_a_name_are_numbered(tmp_path: Path) -> None:
     run = write_run(tmp_path / "a", n_constraints=3)
-    gamma = page.content(read_runs([run])).figures[0]
+    gamma = document_of(read_runs([run])).figures[0]
     assert [series.label for series in gamma.drawing.series] == [f"constraint {k} (wide set)" for k in (1, 2, 3)]
 
 
 def test_families_name_their_constraints_everywhere(tmp_path: Path) -> None:
     names = ("turn", "shift", "light")
     run = with_families(write_run(tmp_path / "a", n_constraints=3), *names)
-    found = page.content(read_runs([run]))
+    found = document_of(read_runs([run]))
     figures = {figure.key: figure for figure in found.figures}
     assert tuple(series.label for series in figures["gamma"].drawing.series) == names
     assert figures["prices"].drawing.names == names
-    assert tuple(row[0] for row in dict(found.tables)["constraints"].rows) == names
+    assert tuple(row[0] for row in {table.key: table for table in found.tables}["constraints"].rows) == names
     assert "levels-constraint-2" in figures
     assert figures["levels-constraint-2"].title == "Levels kept, by operation, shift"
     assert "constraint 1" not in page.html(found)
@@ -139,7 +140,7 @@ def test_the_verdict_on_several_constraints_names_those_that_are_not_met(tmp_pat
 def test_ten_constraints_all_stand_in_the_legend_in_styles_that_differ(tmp_path: Path) -> None:
     names = [f"family {i}" for i in range(10)]
     run = with_families(write_run(tmp_path / "a", n_constraints=10), *names)
-    text = svg.draw(page.content(read_runs([run])).figures[0])
+    text = svg.draw(document_of(read_runs([run])).figures[0])
     assert all(f">{name}</text>" in text for name in names)
     assert len(set(re.findall(r'class="line (s\d d\d)" x1', text))) == 10
 
@@ -147,11 +148,11 @@ def test_ten_constraints_all_stand_in_the_legend_in_styles_that_differ(tmp_path:
 def test_many_constraints_of_several_runs_have_a_figure_each(tmp_path: Path) -> None:
     names = [f"family {i}" for i in range(6)]
     runs = [with_families(write_run(tmp_path / n, n_constraints=6), *names, size=s) for n, s in (("a", 0.5), ("b", 1))]
-    found = page.content(read_runs([*runs, write_run(tmp_path / "c")]))
+    found = document_of(read_runs([*runs, write_run(tmp_path / "c")]))
     titles = [figure.title for figure in found.figures if figure.key.startswith("gamma")]
     assert titles == [*(f"γ of {name}" for name in names), "γ of wide set"]
     assert any("many constraints" in note for note in found.notes)
-    labels = [group.label for group in found.groups]
+    labels = [group.label for group in grouped(read_runs([*runs, tmp_path / "c"]))]
     assert len(set(labels)) == 3
     assert labels[0].startswith("ranges family 0: Rotate 0.5, ")
 
@@ -159,13 +160,14 @@ def test_many_constraints_of_several_runs_have_a_figure_each(tmp_path: Path) -> 
 def test_three_constraints_of_several_runs_have_a_dash_each_and_their_columns(tmp_path: Path) -> None:
     names = ("turn", "shift", "light")
     runs = [with_families(write_run(tmp_path / str(i), n_constraints=3, seed=i), *names) for i in range(2)]
-    found = page.content(read_runs(runs))
+    found = document_of(read_runs(runs))
     assert [series.kind for series in found.figures[0].drawing.series] == [*names, *names]
-    assert dict(found.tables)["experiments"].columns[3:6] == tuple(f"γ, {name}" for name in names)
+    tables = {table.key: table for table in found.tables}
+    assert tables["experiments"].columns[3:6] == tuple(f"γ, {name}" for name in names)
 
 
 def test_a_whole_run_has_all_its_figures_each_with_a_reading_and_its_numbers(run: Path) -> None:
-    found = page.content(read_runs([run]))
+    found = document_of(read_runs([run]))
     assert [figure.key for figure in found.figures] == [
         "gamma", "constraint-loss", "accuracy", "loss", "slack", "entropy", "acceptance", "operations", "levels",
     ]  # fmt: skip
@@ -255,7 +257,7 @@ def test_one_common_seed_has_a_difference_and_no_interval(tmp_path: Path) -> Non
 
 def test_runs_that_vary_everything_have_every_comparison(tmp_path: Path) -> None:
     runs = sweep(tmp_path)
-    found = {figure.key: figure for figure in page.content(read_runs(runs)).figures}
+    found = {figure.key: figure for figure in document_of(read_runs(runs)).figures}
     assert {"error", "error-epsilon", "error-n-steps", "uniform-against-chain", "time", "pareto"} <= found.keys()
     assert [row[0] for row in found["error-epsilon"].table.rows] == [0.6, 1.0, 1.6]
     assert [row[4] for row in found["error-epsilon"].table.rows] == pytest.approx([0.3, 0.2, 0.1])
@@ -273,7 +275,7 @@ def test_runs_of_different_datasets_are_shown_and_not_compared(tmp_path: Path) -
     runs = [write_run(tmp_path / "a"), write_run(tmp_path / "b", data="cifar10")]
     assert "runs of different datasets (cifar10, digits)" in html_of(*runs)
     assert not {"error", "time", "pareto"} & set(keys_of(*runs))
-    assert "differences" not in dict(page.content(read_runs(runs)).tables)
+    assert "differences" not in [table.key for table in document_of(read_runs(runs)).tables]
 
 
 def test_a_folder_of_runs_stands_for_them_and_the_same_run_counts_once(tmp_path: Path) -> None:
@@ -497,7 +499,7 @@ def test_everything_is_made_from_the_record_without_torch(run: Path) -> None:
 def test_twenty_runs_of_two_hundred_epochs_are_under_five_megabytes(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(sys.modules[__name__], "OPS", tuple(f"Operation{i}" for i in range(14)))  # as the wide set has
+    monkeypatch.setattr("tests.support.pages.OPS", tuple(f"Operation{i}" for i in range(14)))  # as the wide set has
     runs = [
         write_run(tmp_path / f"run-{i}", epochs=200, seed=i % 4, epsilon=0.5 + i // 4 / 10, gamma=0.1 + i / 100)
         for i in range(20)
@@ -513,10 +515,10 @@ def test_a_million_epochs_are_thinned(tmp_path: Path) -> None:
     run = read_run(write_run(tmp_path / "a", epochs=3))
     long = Run(**{**vars(run), "epochs": tuple(run.epochs[0].__class__(**{**vars(run.epochs[0]), "number": i})
                                                for i in range(5000))})  # fmt: skip
-    lines = page.content([long]).figures[0].drawing.series[0].points
+    lines = document_of([long]).figures[0].drawing.series[0].points
     assert len(lines) <= 401
     assert lines[-1][0] == 4999
-    assert page.content([long]).figures[0].reading.endswith("One epoch in 13 is drawn.")
+    assert document_of([long]).figures[0].reading.endswith("One epoch in 13 is drawn.")
 
 
 def test_words_of_time() -> None:

@@ -7,6 +7,8 @@ from pathlib import Path
 
 from invaug.lab.errors import UserError
 from invaug.lab.report import page, tables
+from invaug.lab.report.assemble import document_of
+from invaug.lab.report.document import Document
 from invaug.lab.report.drawing import pictures, style, svg
 from invaug.lab.report.read import CERTIFICATE, EVALUATION, read_runs
 from invaug.lab.report.sections import insights
@@ -25,7 +27,7 @@ def report_runs(
     """Write the page of some runs, and its figures and tables as files if asked; return where everything is."""
     if not runs:
         raise UserError("no run to report: name the folder of at least one, for example runs/a")
-    found = insights.over(page.content(read_runs(runs)), runs)
+    found = insights.over(document_of(read_runs(runs)), runs)
     target = output or (runs[0] / NAME if len(runs) == 1 else Path(NAME))
     _check_page(target)
     _folder(target.parent, "-o")
@@ -38,7 +40,7 @@ def report_runs(
     return written
 
 
-def write_figures(found: page.Content, folder: Path) -> Path:
+def write_figures(found: Document, folder: Path) -> Path:
     """Write every figure as an SVG of its own and as PNG, one line instead of these without matplotlib."""
     _folder(folder, "--figures")
     for figure in found.figures:
@@ -50,10 +52,10 @@ def write_figures(found: page.Content, folder: Path) -> Path:
     return folder
 
 
-def write_tables(found: page.Content, folder: Path) -> Path:
+def write_tables(found: Document, folder: Path) -> Path:
     """Write every table, those behind the figures too, as CSV, Markdown and LaTeX; return the folder."""
     _folder(folder, "--tables")
-    named = [*found.tables, *((figure.key, figure.table) for figure in found.figures)]
+    named = [*((table.key, table) for table in found.tables), *((figure.key, figure.table) for figure in found.figures)]
     for key, table in named:
         tables.write(table, folder, key)
     return folder

@@ -11,9 +11,10 @@ from invaug.lab.report.intervals import Estimate, estimate
 from invaug.lab.report.read import Run, short
 from invaug.lab.terminal import plain
 
-NOT_THE_METHOD = {
-    "seed", "workers", "data_dir", "threads", "log", "device", "devices", "scoring_batch", "checkpoint_minutes",
-    "checkpoint_steps", "on_nan", "on_bad", "val_fold",
+REPEATS = {"seed", "val_fold"}
+NOT_THE_METHOD = REPEATS | {
+    "workers", "data_dir", "threads", "log", "device", "devices", "scoring_batch", "checkpoint_minutes",
+    "checkpoint_steps", "on_nan", "on_bad",
 }  # fmt: skip
 """Settings that two runs of the same experiment may differ in."""
 FIRST = ("method", "set", "epsilon", "n_steps")  # what a label begins with

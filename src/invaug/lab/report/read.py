@@ -134,6 +134,8 @@ def read_run(folder: Path) -> Run:
 def _settings(content: Mapping[str, Any]) -> dict[str, Any]:
     """Return what is one value; the families as text, for two runs may differ in these or their ranges alone."""
     found = {key: value for key, value in content.items() if not isinstance(value, dict)}
+    if "policy" in found:
+        found["policy"] = _base_name(found["policy"])
     if rule := _rule(content.get("epsilon")):
         found["epsilon"] = f"resilient (alpha {rule.alpha:g}, base {rule.base}, cap {rule.cap:g})"
     if families := _families(content):

@@ -9,6 +9,7 @@ from typing import Any
 
 from invaug.lab.errors import UserError
 from invaug.lab.report import page
+from invaug.lab.report.assemble import document_of
 from invaug.lab.report.read import CERTIFICATE, EVALUATION, read_runs
 from invaug.lab.run import record
 
@@ -38,7 +39,7 @@ class Server(ThreadingHTTPServer):
 
     def page(self) -> str:
         """Return the page of this moment."""
-        return page.html(page.content(read_runs(self.folders)), live=True)
+        return page.html(document_of(read_runs(self.folders)), live=True)
 
 
 class Handler(BaseHTTPRequestHandler):

@@ -41,7 +41,7 @@ def experiments(groups: Sequence[Group]) -> Table:
         for group in groups
     )
     return Table("Experiments: mean ± 95 % interval over seeds (Student)",
-                 ("experiment", "runs", *(name for name, *_ in columns)), rows)  # fmt: skip
+                 ("experiment", "runs", *(name for name, *_ in columns)), rows, "experiments")  # fmt: skip
 
 
 def _of_constraints(groups: Sequence[Group]) -> list[tuple[str, Value, str, float]]:
@@ -84,7 +84,8 @@ def differences(groups: Sequence[Group]) -> Table | None:
                 *(100 * end for end in gain.interval))  # fmt: skip
             rows.append((group.label, gain.n, f"{100 * gain.mean:+.2f}", ends))
     title = f"Test accuracy minus that of {base.label}, paired by seed (points)"
-    return Table(title, ("experiment", "pairs", "mean difference", "95 % interval"), tuple(rows)) if rows else None
+    columns = ("experiment", "pairs", "mean difference", "95 % interval")
+    return Table(title, columns, tuple(rows), "differences") if rows else None
 
 
 def figures(groups: Sequence[Group]) -> list[Figure]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from invaug.lab.config.schema import BOUNDED, FIXED_GAMMA
+from invaug.lab.report.document import Tile
 from invaug.lab.report.drawing.figures import Bars, Figure
 from invaug.lab.report.read import Epoch, Run
 from invaug.lab.report.sections.course import Course, course_of
@@ -16,7 +17,6 @@ MOVING = 0.02  # share by which gamma may still move within the last epochs and 
 AT_CAP = 0.98  # share of its cap from which on gamma is at it
 KEPT = {"uniform": "uniformly drawn transformations", "worst": "the worst of the proposed transformations"}
 CHAIN = "the transformations the chain keeps"
-Tile = tuple[str, str, str]
 
 
 def at(epoch: Epoch, key: str, k: int) -> float | None:
@@ -165,10 +165,10 @@ def joint_tiles(run: Run) -> list[Tile]:
     prices, found = gammas(run), []
     if slacks and run.text("method") not in FIXED_GAMMA and not is_ruled(run):
         met = sum(slack <= 0 for slack in slacks)
-        found.append(("constraints met", f"{met} of {run.n_constraints}", "in the last epoch"))
+        found.append(Tile("constraints met", f"{met} of {run.n_constraints}", "in the last epoch"))
     if prices:
         k = max(prices, key=lambda k: prices[k])
-        found.append(("highest γ", f"{prices[k]:.3g}", f"{constraint_name(run, k)}: {meaning(run, k, prices[k])}"))
+        found.append(Tile("highest γ", f"{prices[k]:.3g}", f"{constraint_name(run, k)}: {meaning(run, k, prices[k])}"))
     return found
 
 
@@ -182,7 +182,7 @@ def table(run: Run) -> Table:
         met = "–" if slack is None or unbound else "met" if slack <= 0 else "violated"
         rows.append((name, loss, epsilon, slack, met, gamma, "–" if gamma is None else meaning(run, k, gamma)))
     columns = ("constraint", "loss on transformed", "ε", "slack", "last epoch", "γ", "what γ says")
-    return Table("Constraints, after the last epoch", columns, tuple(rows))
+    return Table("Constraints, after the last epoch", columns, tuple(rows), "constraints")
 
 
 def prices(run: Run) -> Figure | None:

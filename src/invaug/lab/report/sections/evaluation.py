@@ -3,14 +3,30 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
+from invaug.lab.report.document import Section
 from invaug.lab.report.drawing.figures import Figure, Heat, Point, Scatter
 from invaug.lab.report.read import Run, number, short, whole
 from invaug.lab.report.tables import Table
 
 N_CLASSES = 10  # classes shown, the worst first
+MOST_RUNS = 6  # runs whose evaluation is shown
 LAWS = {"uniform": "uniform draws", "lambda_c": "λ_c", "worst": "the worst draw"}
+
+
+def sections(runs: Sequence[Run]) -> list[Section]:
+    """Return one section with the figures and tables of the first few runs that were evaluated."""
+    evaluated = [run for run in runs if run.evaluation][:MOST_RUNS]
+    endings = [f"-{i}" if len(runs) > 1 else "" for i in range(1, len(evaluated) + 1)]
+    made = [figure for run, end in zip(evaluated, endings, strict=True) for figure in figures(run, end)]
+    listed = [
+        replace(table, title=f"{run.name}: {table.title}" if end else table.title, key=f"evaluation{end}-{i}")
+        for run, end in zip(evaluated, endings, strict=True)
+        for i, table in enumerate(tables(run), 1)
+    ]
+    return [Section("What the model can and cannot do", (*made, *listed))] if made or listed else []
 
 
 def figures(run: Run, ending: str = "") -> list[Figure]:

@@ -7,8 +7,8 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+from invaug.lab.report.document import Document, Section, Tile
 from invaug.lab.report.drawing.figures import Bars, Figure, Rule
-from invaug.lab.report.page import Content
 from invaug.lab.report.read import INSIGHTS, MAX_OPS, document, number, short
 from invaug.lab.report.sections.evaluation import rows_in, table_in
 from invaug.lab.report.tables import Cell, Table
@@ -20,7 +20,7 @@ VERDICTS = ("learned", "mostly learned", "not learned")
 Found = Mapping[str, Any]
 
 
-def over(content: Content, folders: Sequence[Path]) -> Content:
+def over(content: Document, folders: Sequence[Path]) -> Document:
     """Return the page of an insights folder: what the trainings under it say stands first, then the trainings."""
     if len(folders) != 1 or not (folders[0] / INSIGHTS).is_file():
         return content
@@ -29,15 +29,17 @@ def over(content: Content, folders: Sequence[Path]) -> Content:
     if not found or not rows:
         return replace(content, notes=(*notes, *content.notes))
     figure = gammas(rows)
+    readings = [short(row.get("reading", ""), 400) for row in rows]
     return replace(
         content,
         title=f"Which symmetries {short(found.get('data', 'the data'), 60)} shows a network",
         verdict=verdict(rows),
         notes=(*notes, *_unchanged(found), *content.notes),
         tiles=tuple(_tiles(found, rows)),
-        sections=(("How fully each symmetry is learned", (figure,)), *content.sections),
-        lead=tuple(short(row.get("reading", ""), 400) for row in rows),
-        tables=(*_suggested(found), *content.tables),
+        sections=(
+            Section("How fully each symmetry is learned", (figure, *readings, *_suggested(found))),
+            *content.sections,
+        ),
     )
 
 
@@ -80,26 +82,26 @@ def gammas(rows: Sequence[Found]) -> Figure:
     return Figure("symmetry-gammas", title, drawing, reading, table)
 
 
-def _suggested(found: Found) -> list[tuple[str, Table]]:
+def _suggested(found: Found) -> list[Table]:
     rows: list[tuple[Cell, ...]] = []
     for name, pair in list(table_in(found.get("suggested")).items())[:MAX_OPS]:
         ends = _ends(pair) or (None, None)
         rows.append((short(name, 30), *ends))
     title = "Suggested set (suggested.toml, for invaug train --config)"
-    return [("suggested", Table(title, ("operation", "from", "to"), tuple(rows)))] if rows else []
+    return [Table(title, ("operation", "from", "to"), tuple(rows), "suggested")] if rows else []
 
 
-def _tiles(found: Found, rows: Sequence[Found]) -> list[tuple[str, str, str]]:
+def _tiles(found: Found, rows: Sequence[Found]) -> list[Tile]:
     accuracies = [value for value in map(number, _list(found.get("clean_accuracy"))) if value is not None]
     limits = (f"γ up to {FULLY:g}", f"γ up to {MOSTLY:g}", f"γ above {MOSTLY:g}")
     kinds = dict(zip(VERDICTS, limits, strict=True))
     tiles = [
-        (kind, str(sum(row.get("verdict") == kind for row in rows)), f"of {len(rows)} families, {limit}")
+        Tile(kind, str(sum(row.get("verdict") == kind for row in rows)), f"of {len(rows)} families, {limit}")
         for kind, limit in kinds.items()
     ]
     if accuracies:
         mean, n = sum(accuracies) / len(accuracies), len(accuracies)
-        tiles.append(("held-out accuracy", f"{mean:.1%}", f"{n} seed{'s' * (n > 1)}, images as they are"))
+        tiles.append(Tile("held-out accuracy", f"{mean:.1%}", f"{n} seed{'s' * (n > 1)}, images as they are"))
     return tiles
 
 

@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from invaug.lab.config.schema import FIXED_GAMMA
+from invaug.lab.report.document import Tile
 from invaug.lab.report.groups import UNCONSTRAINED, Group, baseline_of, seconds_per_epoch, test_accuracy, total_seconds
 from invaug.lab.report.intervals import estimate, wilson
 from invaug.lab.report.read import Run
 from invaug.lab.report.sections.constraints import (
-    Tile,
     at,
     constraint_name,
     is_ruled,
@@ -86,29 +86,29 @@ def tiles(run: Run) -> list[Tile]:
     found = [_accuracy_tile(run), *(_constraint_tiles(run, 0) if run.n_constraints == 1 else joint_tiles(run))]
     seconds, total = seconds_per_epoch(run), total_seconds(run)
     if seconds is not None and total is not None:
-        found.append(("time per epoch", f"{seconds:.3g} s", f"{len(run.epochs)} epochs, {duration(total)} in all"))
+        found.append(Tile("time per epoch", f"{seconds:.3g} s", f"{len(run.epochs)} epochs, {duration(total)} in all"))
     return [tile for tile in found if tile]
 
 
 def _accuracy_tile(run: Run) -> Tile:
     found, n = test_accuracy(run), run.images.get("test", 0)
     if found is None or not 0 <= found <= 1:
-        return ("test accuracy", "–", "not recorded")
+        return Tile("test accuracy", "–", "not recorded")
     if not n:
-        return ("test accuracy", f"{found:.1%}", "after the last epoch")
+        return Tile("test accuracy", f"{found:.1%}", "after the last epoch")
     low, high = wilson(found, n)
-    return ("test accuracy", f"{found:.1%}", f"95 % interval {low:.1%} to {high:.1%} over {n:,} test images")
+    return Tile("test accuracy", f"{found:.1%}", f"95 % interval {low:.1%} to {high:.1%} over {n:,} test images")
 
 
 def _constraint_tiles(run: Run, k: int) -> list[Tile]:
     loss, slack, gamma = (at(run.last, key, k) for key in ("constraint_loss", "slack", "gamma"))
     found = []
     if gamma is not None:
-        found.append(("γ", f"{gamma:.3g}", meaning(run, k, gamma)))
+        found.append(Tile("γ", f"{gamma:.3g}", meaning(run, k, gamma)))
     if loss is not None:
         unbound = slack is None or run.text("method") in FIXED_GAMMA
         bound = "no bound" if slack is None or unbound else f"ε {loss - slack:.3g}{', by its rule' * is_ruled(run, k)}"
-        found.append(("loss on transformed images", f"{loss:.3g}", f"{bound}, mean of the last epoch"))
+        found.append(Tile("loss on transformed images", f"{loss:.3g}", f"{bound}, mean of the last epoch"))
     return found
 
 
@@ -125,7 +125,8 @@ def tiles_of(groups: Sequence[Group]) -> list[Tile]:
     best = sorted(found, key=lambda pair: -pair[1].mean)[:MOST_TILES]
     behind = {True: "test accuracy, one run: no interval", False: "test accuracy, 95 % interval over {} runs"}
     return [
-        (group.label, f"{mean.text('.1f', 100)} %", behind[mean.half is None].format(mean.n)) for group, mean in best
+        Tile(group.label, f"{mean.text('.1f', 100)} %", behind[mean.half is None].format(mean.n))
+        for group, mean in best
     ]
 
 
