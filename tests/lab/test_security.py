@@ -46,12 +46,12 @@ ALLOWED = {
     (
         "__init__.py",
         "import_module(f'invaug.{_MODULES[name]}')",
-    ): "modules of ours, by a name of the table in the same file",
+    ): "our own modules, by the table in the same file",
     ("__init__.py", "import_module(f'invaug.{file}')"): "the same",
     (
         "lab/models/build.py",
         "import_module(module_name)",
-    ): "the user's own module:factory; a stored one needs --trust-model",
+    ): "the user's module:factory; a stored one needs --trust-model",
     ("lab/run/loggers.py", "import_module(module)"): "names of the table in the same file",
 }
 
