@@ -43,10 +43,16 @@ BANNED_METHODS = {"extractall", "extract", "load_state_dict_from_url"}
 BANNED_ARGUMENTS = {"allow_pickle", "shell"}  # unless they are False
 
 ALLOWED = {
-    ("__init__.py", "import_module(f'invaug.{name}')"): "modules of ours, by a name of the table in the same file",
+    (
+        "__init__.py",
+        "import_module(f'invaug.{_MODULES[name]}')",
+    ): "our own modules, by the table in the same file",
     ("__init__.py", "import_module(f'invaug.{file}')"): "the same",
-    ("lab/models.py", "import_module(module_name)"): "the user's own module:factory; a stored one needs --trust-model",
-    ("lab/loggers.py", "import_module(module)"): "names of the table in the same file",
+    (
+        "lab/models/build.py",
+        "import_module(module_name)",
+    ): "the user's module:factory; a stored one needs --trust-model",
+    ("lab/run/loggers.py", "import_module(module)"): "names of the table in the same file",
 }
 
 
