@@ -208,8 +208,7 @@ def _notes(sample: Sample, classes: Sequence[str], found: Sequence[dict[str, Any
         f"only {n} image{'s' * (n > 1)}: the intervals are wide": n < FEW,
         f"all images are of class {classes[present[0]]}: nothing is known about the others": len(present) == 1,
         "some losses are not finite: they count as infinite, and their predictions as wrong": infinite,
-        f"trained with {depth} operations in sequence, certified under each alone: epsilon does not apply": depth
-        > 1,
+        f"trained with {depth} operations in sequence, certified under each alone: epsilon does not apply": depth > 1,
     }
     return [text for text, holds in notes.items() if holds]
 
