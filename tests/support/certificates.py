@@ -18,7 +18,7 @@ from invaug.lab.certify.certificate import Question
 from invaug.lab.certify.matrix import Block, Matrix, Sample
 from invaug.lab.certify.matrix_files import Cache
 from invaug.lab.run.folder import Predictor
-from invaug.lab.train.finish import Finish, Randomness
+from invaug.lab.train.finish import Finish
 from tests.support.images import real_images
 
 MEAN, STD = (0.2, 0.15, 0.1), (0.3, 0.25, 0.2)
@@ -46,7 +46,7 @@ def train_predictor(sample: Sample) -> Predictor:
     """Return a small network trained on the sample for a few steps."""
     torch.manual_seed(0)
     network = nn.Sequential(nn.Conv2d(3, 4, 5, 3), nn.ReLU(), nn.BatchNorm2d(4), nn.Flatten(), nn.Linear(144, 3))
-    finish = Finish(MEAN, STD, Randomness(0, False, 0, False))
+    finish = Finish(MEAN, STD)
     optimizer = torch.optim.Adam(network.parameters(), 1e-2)
     generator = torch.Generator().manual_seed(0)
     for _ in range(60):

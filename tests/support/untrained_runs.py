@@ -9,7 +9,7 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from invaug.lab.config import schema
+from invaug.lab.config.build import build
 from invaug.lab.data.load import Dataset
 from invaug.lab.data.splits import Split
 from invaug.lab.models.build import build_model
@@ -52,7 +52,7 @@ def make_run(
     folder.mkdir()
     split = Split(torch.zeros(1, dtype=torch.long), torch.zeros(1, *shape, dtype=torch.uint8))
     dataset = Dataset("shapes", split, None, split, CLASSES, MEANS[shape[0]], STDS[shape[0]], shape)
-    run.write_config(folder, schema.build({"model": model}), dataset)
+    run.write_config(folder, build({"model": model}), dataset)
     state = {"model": network.state_dict(), "ema": ema.state_dict() if ema else None}
     checkpoint.save(folder / "checkpoints", state, step=1, epoch=1, meta={})
     return folder

@@ -18,7 +18,7 @@ from invaug.lab.certify.matrix_files import Cache
 from invaug.lab.data.splits import Split
 from invaug.lab.errors import UserError
 from invaug.lab.run.folder import Predictor
-from invaug.lab.train.finish import Finish, Randomness
+from invaug.lab.train.finish import Finish
 from tests.support.certificates import (
     CLASSES,
     MEAN,
@@ -38,7 +38,7 @@ def test_losses_that_are_no_numbers_count_as_infinite_and_wrong(sample: Sample) 
         def forward(self, x: Tensor) -> Tensor:
             return torch.where(torch.arange(len(x)).view(-1, 1) % 2 == 0, torch.nan, torch.zeros(len(x), 3))
 
-    predictor = Predictor(Broken(), Finish(MEAN, STD, Randomness(0, False, 0, False)), CLASSES)
+    predictor = Predictor(Broken(), Finish(MEAN, STD), CLASSES)
     losses, right = scored.score_block(predictor, sample, SMALL, cross_entropy, Block(1, np.arange(18), None))
     assert np.isinf(losses[0, ::2]).all()
     assert not right[0, ::2].any()

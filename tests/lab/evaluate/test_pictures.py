@@ -23,8 +23,8 @@ from invaug.lab.report.command import report_runs
 from invaug.lab.report.read import read_run, read_runs
 from invaug.lab.report.sections import gallery
 from invaug.lab.run.folder import load, read_config
-from invaug.lab.train import problem
 from invaug.lab.train.display import Display
+from invaug.lab.train.sets import transform_set
 from invaug.lab.train.signals import Stopped
 from tests.support import runs
 
@@ -68,7 +68,7 @@ def test_the_page_reads_every_number_the_training_loop_records(run: Path) -> Non
 def examples(run: Path) -> Examples:
     """32 test images of a run, and its model."""
     config, _ = read_config(run)
-    test = load_dataset(config.data).test
+    test = load_dataset(config.data.name).test
     first = next(iter(batches(test, 32, epoch=0, seed=0, shuffle=True, device=torch.device("cpu"))))
     return Examples(load(run), first.images, first.targets)
 
@@ -76,7 +76,7 @@ def examples(run: Path) -> Examples:
 @pytest.fixture(scope="module")
 def transforms(run: Path) -> TransformSet:
     """The set the run was trained with."""
-    return problem.transform_set(read_config(run)[0])
+    return transform_set(read_config(run)[0])
 
 
 def test_a_run_of_method_worst_keeps_the_highest_loss(examples: Examples, transforms: TransformSet) -> None:
@@ -130,7 +130,7 @@ def test_the_page_says_by_which_rule_was_kept(run: Path, method: str, said: str)
 
 def test_a_run_that_is_stopped_leaves_the_page_of_what_it_did(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(Display, "epoch", lambda *_: os.kill(os.getpid(), signal.SIGTERM))
-    with pytest.raises(Stopped, match="go on with"):
+    with pytest.raises(Stopped, match="resume with"):
         runs.train(runs.write_digits(tmp_path, 128, 64), tmp_path / "run", epochs=9, model="mlp")
     assert "1 of 9 epochs are recorded" in (tmp_path / "run" / "report.html").read_text(encoding="utf-8")
 

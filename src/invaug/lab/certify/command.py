@@ -13,12 +13,13 @@ from typing import Any
 import torch
 from rich.console import Console
 
-from invaug import TransformSet, metropolis_hastings
+from invaug import TransformSet
 from invaug.lab.certify import bounds, certificate, matrix, sampled
 from invaug.lab.certify.certificate import Question
 from invaug.lab.certify.matrix import Adaptive, Exhaustive, Matrix, Sample, Strategy
 from invaug.lab.certify.matrix_files import Cache, check_no_link
-from invaug.lab.config.schema import BOUNDED, CONSTRAINED, Config
+from invaug.lab.config.methods import METHODS, holds_epsilon
+from invaug.lab.config.schema import Config
 from invaug.lab.errors import UserError
 from invaug.lab.evaluate.inputs import check_device, load_test_data
 from invaug.lab.report.command import report_runs
@@ -30,6 +31,7 @@ from invaug.lab.run.lock import RunLock
 from invaug.lab.run.record import read
 from invaug.lab.terminal import progress_bars, say
 from invaug.lab.train import malloc, problem
+from invaug.lab.train.sets import transform_sets
 from invaug.lab.train.signals import Signals, Stopped
 from invaug.lab.train.tally import finite
 from invaug.scoring import Loss
@@ -68,18 +70,18 @@ def certify_run(
     predictor = load(run, check_device(device), trust_model=trust_model)
     dataset = load_test_data(config, facts, data, data_dir)
     n_images = _n_images(images, len(dataset.test), dataset.name)
-    sample = matrix.choose_sample(dataset.test, n_images, config.workers, device)
+    sample = matrix.choose_sample(dataset.test, n_images, config.data.workers, device)
     cap = max(CAP, CAP_OF_GUESS * math.log(len(facts.classes)))
-    first = problem.transform_sets(config)[0][1]
+    first = transform_sets(config)[0][1]
     about = (first, sample.targets.cpu().numpy(), facts.classes, facts.image_shape)
     question = Question(*about, confidence, cap, n_steps=_n_steps(config))
     found = _certify_constraints(run, config, predictor, sample, question, own=data is None)
     report = {
         "schema": SCHEMA,
         "data": dataset.name,
-        "model": config.model,
-        "method": config.method,
-        "preset": config.preset,
+        "model": config.model.name,
+        "method": config.method.name,
+        "preset": config.method.preset,
         "images": n_images,
         "of": len(dataset.test),
         "confidence": confidence,
@@ -106,26 +108,26 @@ def _n_images(asked: int | None, available: int, name: str) -> int:
     return asked or min(N_IMAGES, available)
 
 
-def epsilons_at_end(config: Config, n_classes: int, rows: Sequence[Mapping[str, Any]]) -> list[float | None]:
+def epsilons_at_end(config: Config, rows: Sequence[Mapping[str, Any]]) -> list[float | None]:
     """Return the epsilon of each constraint of a run; None for methods without one, or with a fixed gamma.
 
     One that a rule set while training is that of the last epoch. One for several operations in sequence says nothing
     about each by itself, which is what is certified.
     """
-    if config.method not in BOUNDED or problem.depth(config) > 1:
+    if not holds_epsilon(config.method.name) or int(config.method.depth) > 1:
         return [None] * max(len(config.families), 1)
-    ended = problem.ended_on(config, rows)
-    return [finite(level) if isinstance(level, float) else ended for level in problem.epsilons(config, n_classes)]
+    ended = problem.final_epsilon(config, rows)
+    return [finite(level) if isinstance(level, float) else ended for level in problem.epsilons(config)]
 
 
 def _n_steps(config: Config) -> int:
     """Return how many transitions the chains of a run had; 0 if it had none."""
-    chained = config.method in CONSTRAINED and problem.METHODS[config.method].sampler is metropolis_hastings
-    return config.n_steps if chained else 0
+    method = METHODS[config.method.name]
+    return config.method.n_steps if method.is_constrained and method.sampler == "metropolis_hastings" else 0
 
 
 def _loss_name(config: Config) -> str:
-    smoothing = f" with label smoothing {config.label_smoothing:g}" if config.label_smoothing else ""
+    smoothing = f" with label smoothing {config.train.label_smoothing:g}" if config.train.label_smoothing else ""
     return f"cross-entropy{smoothing}"
 
 
@@ -158,10 +160,10 @@ def _certify_constraints(
     malloc.keep_freed()
     predictor.network.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
     key, loss_fn = _key(predictor, sample, config), problem.loss_function(config)
-    levels, found = epsilons_at_end(config, len(question.classes), read(run)), []
+    levels, found = epsilons_at_end(config, read(run)), []
     with RunLock(folder), Signals() as signals, progress_bars() as progress:
         scorer = Scorer(predictor, sample, loss_fn, key, progress, partial(_check_stop, signals))
-        for i, ((name, transforms), level) in enumerate(zip(problem.transform_sets(config), levels, strict=True), 1):
+        for i, ((name, transforms), level) in enumerate(zip(transform_sets(config), levels, strict=True), 1):
             asked = replace(question, transforms=transforms, epsilon=level)
             certified = _certify(scorer, name, asked, folder / f"{'own' if own else 'other'}-{i}")
             found.append({"name": name, "epsilon": level, **certified})
@@ -192,7 +194,7 @@ def _key(predictor: Predictor, sample: Sample, config: Config) -> dict[str, str]
     chosen = sample._asdict() | {"indices": torch.from_numpy(sample.indices)}
     return {
         "weights": matrix.digest_tensors({**predictor.network.state_dict(), **finish}),
-        "model": config.model,
+        "model": config.model.name,
         "images": matrix.digest_tensors(chosen),
         "loss function": _loss_name(config),
         "versions": json.dumps({name: versions().get(name) for name in ("invaug", "torch")}),
@@ -201,7 +203,7 @@ def _key(predictor: Predictor, sample: Sample, config: Config) -> dict[str, str]
 
 def _notes(sample: Sample, classes: Sequence[str], found: Sequence[dict[str, Any]], config: Config) -> list[str]:
     """Return what a reader must know about the numbers."""
-    depth = problem.depth(config) if config.method in CONSTRAINED else 1
+    depth = int(config.method.depth) if METHODS[config.method.name].is_constrained else 1
     n, present = len(sample.targets), sample.targets.unique().tolist()
     infinite = any(not math.isfinite(row[law]["loss"]) for row in found for law in ("uniform", "lambda_c", "worst"))
     notes = {

@@ -8,6 +8,7 @@ from typing import Any
 
 from rich.console import Console
 
+from invaug.lab.config.methods import METHODS
 from invaug.lab.data.batches import batches
 from invaug.lab.evaluate import measure, pictures
 from invaug.lab.evaluate.inputs import check_device, load_test_data
@@ -18,6 +19,7 @@ from invaug.lab.run.folder import load, read_config
 from invaug.lab.run.record import read
 from invaug.lab.terminal import progress_bars, say
 from invaug.lab.train import problem
+from invaug.lab.train.sets import set_name, transform_sets
 
 
 def evaluate_run(
@@ -34,27 +36,27 @@ def evaluate_run(
     """Measure a run on its own test images or on those of another dataset, and print the results."""
     config, facts = read_config(run)
     predictor = load(run, check_device(device), trust_model=trust_model)
-    dataset, spec = load_test_data(config, facts, data, data_dir), problem.METHODS[config.method]
-    sets = [transforms for _, transforms in problem.transform_sets(config)]
+    dataset, sampler = load_test_data(config, facts, data, data_dir), problem.sampler_of(METHODS[config.method.name])
+    sets = [transforms for _, transforms in transform_sets(config)]
     some = next(iter(batches(dataset.test, images, epoch=0, seed=0, shuffle=True, device=device)))
     with progress_bars() as progress:
-        options: dict[str, Any] = {"n_draws": draws, "workers": config.workers, "progress": progress}
+        options: dict[str, Any] = {"n_draws": draws, "workers": config.data.workers, "progress": progress}
         numbers = measure.everything(predictor, dataset.test, sets, some, **options)
     report = {
         "run": str(run),
         "data": dataset.name,
-        "model": config.model,
-        "method": config.method,
-        "set": problem.set_name(config),
-        "preset": config.preset,
-        "epsilon": problem.ended_on(config, read(run)),
+        "model": config.model.name,
+        "method": config.method.name,
+        "set": set_name(config),
+        "preset": config.method.preset,
+        "epsilon": problem.final_epsilon(config, read(run)),
         "draws": draws,
         **numbers,
     }
     if data is None:  # the page of a run is about its own test images
         examples = pictures.Examples(predictor, some.images, some.targets)
         shown = {
-            "gallery": pictures.gallery(examples, sets, sampler=spec.sampler, n_steps=config.n_steps),
+            "gallery": pictures.gallery(examples, sets, sampler=sampler, n_steps=config.method.n_steps),
             "hardest": pictures.hardest(examples, sets),
         }
         _keep_for_page(run, report | shown)

@@ -11,7 +11,7 @@ from invaug.lab.data.load import Dataset, load_dataset
 from invaug.lab.errors import UserError, nearest
 from invaug.lab.run.folder import DataFacts
 
-TRAINING_SUBSET = ("fraction", "per_class", "subset", "val_fraction", "val_fold", "seed", "on_bad")
+TRAINING_SUBSET = ("fraction", "per_class", "subset", "val_fraction", "val_fold", "on_bad")
 """Settings that choose the training images of a run."""
 
 
@@ -35,13 +35,13 @@ def load_test_data(config: Config, facts: DataFacts, data: str | None, data_dir:
     """
     _, height, width = facts.image_shape
     # the test images do not depend on which training images are chosen, but fewer of these are read sooner
-    subset = {} if data else {key: getattr(config, key) for key in TRAINING_SUBSET}
+    subset = {key: getattr(config.data, key) for key in TRAINING_SUBSET} | {"seed": config.run.seed}
     dataset = load_dataset(
-        data or config.data,
-        data_dir=data_dir or config.data_dir,
-        download=data_dir is not None or config.data_dir is None,
+        data or config.data.name,
+        data_dir=data_dir or config.data.data_dir,
+        download=data_dir is not None or config.data.data_dir is None,
         image_size=height if height == width else None,
-        **subset,
+        **({} if data else subset),
     )
     _check_classes(dataset, facts)
     if dataset.image_shape != facts.image_shape:
