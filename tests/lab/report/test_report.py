@@ -24,7 +24,7 @@ from invaug.lab.errors import UserError
 from invaug.lab.report import page
 from invaug.lab.report.assemble import document_of
 from invaug.lab.report.command import report_runs
-from invaug.lab.report.drawing import pictures, scales, svg
+from invaug.lab.report.drawing import png, scales, svg
 from invaug.lab.report.groups import grouped
 from invaug.lab.report.intervals import estimate, student, wilson
 from invaug.lab.report.read import Run, read_run, read_runs
@@ -463,12 +463,12 @@ def test_the_page_says_whatever_it_leaves_out(tmp_path: Path) -> None:
         assert said in text
 
 
-def test_without_matplotlib_there_is_svg_and_one_line(
+def test_without_resvg_there_is_svg_and_one_line(
     run: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    monkeypatch.setattr(pictures, "available", lambda: False)
+    monkeypatch.setattr(png, "is_available", lambda: False)
     report_runs([run], tmp_path / "r.html", tmp_path / "figures")
-    assert capsys.readouterr().err.splitlines() == [pictures.MISSING]
+    assert capsys.readouterr().err.splitlines() == [png.MISSING]
     assert not list((tmp_path / "figures").glob("*.png"))
 
 

@@ -7,11 +7,11 @@ from itertools import groupby
 
 import invaug
 from invaug.lab.report.document import Document, Figure, Gallery, Part, Picture, Section, Table
-from invaug.lab.report.drawing import style, svg, svg_maps
+from invaug.lab.report.drawing import style, svg
+from invaug.lab.report.drawing.axes import N_COLOURS
 from invaug.lab.report.drawing.figures import Lines
 from invaug.lab.report.tables import shown, to_html
 
-DRAWN = svg_maps.ACROSS  # importing it is what teaches svg the drawings of that module
 ABOUT = (
     "Made from the record alone. γ is the weight of a constraint: it rises while the loss on transformed images is "
     "above its level ε, and falls while it is below."
@@ -56,7 +56,7 @@ def _switches(document: Document) -> str:
     """Return one box per run, which shows and hides its lines."""
     boxes = "".join(
         f'<label><input type="checkbox" checked data-toggle="{i}"><svg viewBox="0 0 16 10" aria-hidden="true">'
-        f'<rect class="f{colour % svg.N_COLOURS}" width="16" height="10" rx="2"/></svg>{escape(name)}</label>'
+        f'<rect class="f{colour % N_COLOURS}" width="16" height="10" rx="2"/></svg>{escape(name)}</label>'
         for i, (name, colour) in enumerate(document.switches)
     )
     return f"<fieldset><legend>runs shown</legend>{boxes}</fieldset>" if boxes else ""

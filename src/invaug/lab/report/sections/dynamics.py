@@ -6,8 +6,8 @@ import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 
+from invaug.lab.report.drawing.axes import N_COLOURS, N_DASHES
 from invaug.lab.report.drawing.figures import Figure, Lines, Rule, Series, table_of, thinned
-from invaug.lab.report.drawing.svg import N_COLOURS, N_DASHES
 from invaug.lab.report.groups import Group
 from invaug.lab.report.read import Run
 from invaug.lab.report.sections.constraints import at, gamma_course, is_ruled, names_of, what_gamma_is
