@@ -18,8 +18,8 @@ from invaug.lab.report import page
 from invaug.lab.report.assemble import document_of
 from invaug.lab.report.read import read_run, read_runs
 from invaug.lab.report.sections import words
-from invaug.lab.report.sections.course import course_of
 from invaug.lab.report.sections.kept import against_uniform
+from invaug.lab.train.course import course_of
 from invaug.lab.train.tally import entropy, entropy_of_uniform
 from tests.support.pages import change_last, rows_of, with_families, write_rows, write_run
 
@@ -102,7 +102,7 @@ def test_gamma_at_its_cap_and_at_zero_is_said(tmp_path: Path) -> None:
     assert f"at its cap: a gap of at least {rule.cap / rule.alpha:.1%} of the loss of a guess" in capped
     free = words.verdict(read_run(ruled(tmp_path / "b", [0.0] * 10)))
     assert free.startswith("γ stayed at zero")
-    assert "as good on transformed images as on clean ones" in free
+    assert "as good on transformed as on clean images" in free
 
 
 def test_entropy_is_read_against_as_many_uniform_draws(tmp_path: Path) -> None:
@@ -130,7 +130,7 @@ def test_a_family_with_a_level_of_its_own_is_judged_by_it(tmp_path: Path) -> Non
     run = ruled(tmp_path / "a", [0.5] * 6)
     with (run / "config.toml").open("a") as file:
         file.write("\n[families.turn]\nRotate = 20\nepsilon = 0.8\n")
-    assert words.verdict(read_run(run)).startswith("Feasible: loss on transformed images")
+    assert words.verdict(read_run(run)).startswith("Constraint met: loss on transformed images")
 
 
 def test_operations_that_stand_out_are_named_and_chance_is_not() -> None:

@@ -8,9 +8,9 @@ from typing import Any
 
 from invaug.lab.report.document import Section
 from invaug.lab.report.drawing.figures import Bars, Figure, Heat
-from invaug.lab.report.read import MAX_CONSTRAINTS, MAX_LEVELS, MAX_OPS, Run, number, short, whole
-from invaug.lab.report.sections.evaluation import rows_in, table_in
+from invaug.lab.report.runs import Run
 from invaug.lab.report.tables import Cell, Table
+from invaug.lab.report.values import MAX_CONSTRAINTS, MAX_LEVELS, MAX_OPS, number, rows_in, short, table_in, whole
 
 N_CLASSES = 10  # classes shown, the worst first
 MOST_RUNS = 6  # runs whose certificate is shown
