@@ -76,7 +76,7 @@ def test_a_mistake_is_one_line_and_code_2(run: Path, tmp_path: Path, arguments: 
         (lambda run: (run / "record.jsonl").write_text(""), "no whole epoch yet"),
         (lambda run: (run / "record.jsonl").write_text('{"epoch": 1, "tr'), "no whole epoch yet"),
         (lambda run: (run / "record.jsonl").write_bytes(b"\xff\n\xff\n"), "is damaged in line 1"),
-        (lambda run: write_rows(run, [row | {"gamma": [float("nan")]} for row in rows_of(run)]), "No bound to judge"),
+        (lambda run: write_rows(run, [row | {"gamma": [float("nan")]} for row in rows_of(run)]), "finite slack"),
         (lambda run: (run / "evaluation.json").write_text("{"), "evaluation.json is damaged"),
     ],
     ids=["no record", "no epoch", "cut", "damaged", "nan", "bad evaluation"],

@@ -196,7 +196,7 @@ def test_accuracy_comes_with_the_interval_of_its_test_images(run: Path) -> None:
     ],
     ids=["met", "violated", "fixed"],
 )
-def test_gamma_is_read_as_a_derivative_only_where_it_is_one(tmp_path: Path, changes: dict[str, Any], meaning: str) -> None:
+def test_gamma_is_a_derivative_only_once_it_settled(tmp_path: Path, changes: dict[str, Any], meaning: str) -> None:
     run = read_run(write_run(tmp_path / "a", epochs=12, **changes))
     assert words.tiles(run)[1] == ("γ", "0.12", meaning)
 

@@ -11,11 +11,23 @@ from pathlib import Path
 from invaug.lab.run import atomic, record
 
 Cell = str | int | float | None
-LATEX = {
-    "\\": r"\textbackslash{}", "&": r"\&", "%": r"\%", "$": r"\$", "#": r"\#", "_": r"\_", "{": r"\{", "}": r"\}",
-    "~": r"\textasciitilde{}", "^": r"\textasciicircum{}", "<": r"\textless{}", ">": r"\textgreater{}",
-    "γ": r"$\gamma$", "ε": r"$\varepsilon$", "λ": r"$\lambda$", "±": r"$\pm$", "≤": r"$\leq$", "−": "--", "–": "--",
-}  # fmt: skip
+LATEX = str.maketrans(
+    {
+        "\\": r"\textbackslash{}",
+        "~": r"\textasciitilde{}",
+        "^": r"\textasciicircum{}",
+        "<": r"\textless{}",
+        ">": r"\textgreater{}",
+        "γ": r"$\gamma$",
+        "ε": r"$\varepsilon$",
+        "λ": r"$\lambda$",
+        "±": r"$\pm$",
+        "≤": r"$\leq$",
+        "−": "--",
+        "–": "--",
+        **{character: f"\\{character}" for character in "&%$#_{}"},
+    }
+)
 MARKDOWN = re.compile(r"[\\`*_{}\[\]<>#|!]")
 
 
@@ -85,7 +97,7 @@ def to_latex(table: Table) -> str:
 
 
 def _latex(text: str) -> str:
-    return "".join(LATEX.get(character, character) for character in text)
+    return text.translate(LATEX)
 
 
 TEXTS: dict[str, Callable[[Table], str]] = {"md": to_markdown, "tex": to_latex}

@@ -7,15 +7,12 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+from invaug.lab.insights.thresholds import FULLY, MOSTLY, VERDICTS
 from invaug.lab.report.document import Cell, Document, Figure, Section, Table, Tile
 from invaug.lab.report.drawing.figures import Bars, Rule
 from invaug.lab.report.read import INSIGHTS, read_document
 from invaug.lab.report.values import MAX_OPS, interval, list_in, number, rows_in, short, table_in
 
-FULLY, MOSTLY = 0.02, 0.1
-"""gamma, the gap that is left as a share of the loss of a guess, up to which a symmetry counts as learned, and as
-mostly learned: of ten classes 0.05 and 0.23 nats."""
-VERDICTS = ("learned", "mostly learned", "not learned")
 Found = Mapping[str, Any]
 
 
