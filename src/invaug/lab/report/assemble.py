@@ -66,8 +66,6 @@ def _notes(runs: Sequence[Run], groups: Sequence[Group]) -> Iterator[str]:
         yield f"runs with an evaluation that is not shown: {hidden}; report them alone to see it"
     if (hidden := gallery.left_out(runs)) > 0:
         yield f"pictures of the first {gallery.MOST_RUNS} evaluated runs are shown; report the other {hidden} alone"
-    if (hidden := len(groups) - compare.MOST_TILES) > 0 and len(runs) > 1:
-        yield f"the {compare.MOST_TILES} best experiments stand at the top; the table has the other {hidden} too"
     if dynamics.is_crowded(members(groups)):
         yield "several runs of several constraints: loss, entropy and acceptance by constraint are on a run's own page"
 

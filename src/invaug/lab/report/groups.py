@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from statistics import fmean
 from typing import NamedTuple
 
 from invaug.lab.config import schema as configs
 from invaug.lab.report.intervals import Estimate, estimate
 from invaug.lab.report.runs import Run
-from invaug.lab.report.values import short
+from invaug.lab.report.values import Numbers, short
 from invaug.lab.terminal import plain
 
 REPEATS = ("seed", "val_fold")
@@ -144,19 +145,14 @@ def total_seconds(run: Run) -> float | None:
 
 def total_of(key: str) -> Value:
     """Return a function that reads the sum of all constraints' numbers in the last epoch."""
-
-    def read(run: Run) -> float | None:
-        values = getattr(run.last, key)
-        return sum(values) if values and None not in values else None
-
-    return read
+    return lambda run: _combined(getattr(run.last, key), sum)
 
 
 def mean_of(key: str) -> Value:
     """Return a function that reads the mean of all constraints' numbers in the last epoch."""
+    return lambda run: _combined(getattr(run.last, key), fmean)
 
-    def read(run: Run) -> float | None:
-        total = total_of(key)(run)
-        return None if total is None else total / run.n_constraints
 
-    return read
+def _combined(values: Numbers, combine: Callable[[Sequence[float]], float]) -> float | None:
+    known = [value for value in values if value is not None]
+    return combine(known) if known and len(known) == len(values) else None

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from invaug.lab.report.document import Figure, Table
@@ -113,7 +114,7 @@ def gap_left(gamma: float, rule: Resilient) -> str:
     return f"a gap of {gamma / rule.alpha:.1%} of the loss of a guess"
 
 
-def by_gamma(found: list[Outcome]) -> list[tuple[Outcome, float]]:
+def by_gamma(found: Sequence[Outcome]) -> list[tuple[Outcome, float]]:
     """Return the constraints whose gamma is recorded with it, the largest first."""
     known = [(outcome, outcome.gamma) for outcome in found if outcome.gamma is not None]
     return sorted(known, key=lambda pair: -pair[1])

@@ -41,11 +41,10 @@ def is_crowded(cast: Sequence[Member]) -> bool:
 def _by_constraint(cast: Sequence[Member]) -> list[Figure | None]:
     """Return gamma and slack of every constraint in a figure of its own, with a line per run."""
     names = list(dict.fromkeys(name for member in cast for name in names_of(member.run)))
-    gammas = [(f"gamma-{i}", f"γ of {name}", "γ", name, "gamma", ()) for i, name in enumerate(names, 1)]
-    slacks = [(f"slack-{i}", f"Slack of {name}", "slack", name, "slack", (MET,)) for i, name in enumerate(names, 1)]
     return [
-        _figure(key, title, label, lines, _span(lines, label), rules)
-        for key, title, label, name, field, rules in (*gammas, *slacks)
+        _figure(f"{field}-{i}", f"{title} of {name}", title.lower(), lines, _span(lines, title.lower()), rules)
+        for field, title, rules in (("gamma", "γ", ()), ("slack", "Slack", (MET,)))
+        for i, name in enumerate(names, 1)
         if (lines := _of_constraints(cast, field, name))
     ]
 
@@ -181,16 +180,12 @@ def _against_uniform(cast: Sequence[Member]) -> str:
         for entropy, ends in zip(member.run.last.entropy, member.run.last.entropy_uniform, strict=False)
         if entropy is not None and ends is not None
     ]
-    below = sum(entropy < low for entropy, (low, _) in found)
     if len(found) == 1:
         ((entropy, (low, high)),) = found
-        ends = f"the 95 % range of as many uniform draws ({low:.4f} to {high:.4f})"
-        if below:
-            return f"{entropy:.4f} is below {ends}: some operations are kept more often than others."
-        return f"{entropy:.4f} is not below {ends}: the kept operations cannot be told from uniform draws."
-    if found:
-        return f"Below the 95 % range of as many uniform draws: {below} of {len(found)} lines."
-    return "Lower means that some operations are kept more often than others."
+        outcome = "is below" if entropy < low else "is not below"
+        return f"{entropy:.4f} {outcome} the 95 % range of as many uniform draws ({low:.4f} to {high:.4f})."
+    below = sum(entropy < low for entropy, (low, _) in found)
+    return f"Below the 95 % range of as many uniform draws: {below} of {len(found)} lines."
 
 
 def _acceptance(cast: Sequence[Member]) -> Figure | None:

@@ -11,8 +11,6 @@ from invaug.lab.report.runs import Run
 from invaug.lab.report.sections.constraints import Outcome, by_gamma, gap_left, outcomes, what_gamma_is
 from invaug.lab.train.alarm import PATIENCE
 
-NO_GAMMA = "No γ to judge: the record has no finite one."
-
 
 def headline(run: Run) -> str:
     """Return what was trained on what."""
@@ -29,9 +27,9 @@ def verdict(run: Run) -> str:
         return _plain_verdict(run)
     if all(outcome.rule for outcome in found):
         return _ruled_verdict(run, found)
-    if len(found) == 1 or not any(outcome.has_bound for outcome in found):
-        return " ".join(_verdict(outcome, len(found) > 1) for outcome in found)
-    return _joint_verdict(found)
+    if all(outcome.slack is None or outcome.gamma is None for outcome in found):
+        return "No constraint to judge: the record has no finite slack for the last epoch."
+    return _bounded_verdict(found) if run.holds_epsilon else _weighted_verdict(found)
 
 
 def _plain_verdict(run: Run) -> str:
@@ -41,68 +39,59 @@ def _plain_verdict(run: Run) -> str:
     return f"No constraint: plain training{how}, {said}."
 
 
-def _ruled_verdict(run: Run, found: list[Outcome]) -> str:
+def _weighted_verdict(found: Sequence[Outcome]) -> str:
+    which = "; ".join(f"{outcome.name}, γ = {gamma:.3g}" for outcome, gamma in by_gamma(found))
+    return f"Loss on transformed images added with a fixed weight ({which}): no ε to stay below."
+
+
+def _ruled_verdict(run: Run, found: Sequence[Outcome]) -> str:
     """Return how a run ended whose epsilons a rule sets: what gamma did, and which gap is left."""
     first, ranked = found[0], by_gamma(found)
-    if not ranked or first.rule is None:
-        return NO_GAMMA
+    if not ranked or first.rule is None or first.course is None:
+        return "No γ to judge: the record has no finite one."
     what = f"{what_gamma_is(run, first.rule)}."
     if len(found) > 1:
         (most, large), (least, small) = ranked[0], ranked[-1]
         learned = f"Smallest γ: {least.name}, {small:.3g}, the symmetry the network has learned most fully"
         return f"{learned}; largest: {most.name}, {large:.3g}. {what}"
-    if first.course is None:
-        return NO_GAMMA
     if first.course.shape == "zero":
         return f"γ {first.course.words}: on training images the network is as good on transformed as on clean images."
     return f"γ {first.course.words}, {gap_left(first.course.last, first.rule)}. {what}"
 
 
-def _verdict(outcome: Outcome, named: bool) -> str:
-    """Return how one constraint with a given epsilon, or a fixed weight, ended."""
-    which, loss, gamma = f"{outcome.name}: " * named, outcome.loss, outcome.gamma
-    if loss is None or outcome.epsilon is None or gamma is None:
-        return f"{which}No constraint to judge: the record has no finite slack for the last epoch."
-    if not outcome.has_bound:
-        return f"{which}Fixed weight γ = {gamma:.3g}: loss on transformed images {loss:.2f}, no ε to stay below."
-    weight = f"γ = {gamma:.3g}{', still changing' * outcome.is_moving}"
-    if outcome.is_violated:
-        outlook = f", hardly better in {PATIENCE} epochs, so ε looks out of reach" * outcome.is_stuck
-        losses = f"loss on transformed images {loss:.2f} > ε {outcome.epsilon:.2f}"
-        return f"{which}Constraint violated: {losses}{outlook}; {weight}."
-    effect = "" if outcome.is_moving else f": {outcome.meaning}"
-    return f"{which}Constraint met: loss on transformed images {loss:.2f} ≤ ε {outcome.epsilon:.2f}; {weight}{effect}."
-
-
-def _joint_verdict(found: list[Outcome]) -> str:
-    """Return one sentence on several constraints: those that are violated by name, else the largest gamma."""
-    known = [outcome for outcome in found if outcome.slack is not None]
-    if not known:
-        return "No constraint to judge: the record has no finite slack for the last epoch."
-    violated = [_violation(outcome) for outcome in known if outcome.is_violated]
+def _bounded_verdict(found: Sequence[Outcome]) -> str:
+    """Return which constraints are violated, by name; where none is, the largest gamma."""
+    violated = [outcome for outcome in found if outcome.is_violated]
     unknown = [outcome.name for outcome in found if outcome.slack is None]
     unjudged = f"; no finite slack is recorded for {', '.join(unknown)}" if unknown else ""
+    if len(found) == 1:
+        status = "Constraint violated: " if violated else "Constraint met: "
+        return f"{status}{_losses(found[0])}; {_weights(found)}."
     if violated:
-        return f"{len(violated)} of {len(found)} constraints are violated: {'; '.join(violated)}{unjudged}."
-    met = f"{len(known)} of {len(found)}" if unknown else f"All {len(found)}"
+        which = "; ".join(f"{outcome.name} ({_losses(outcome)})" for outcome in violated)
+        return f"{len(violated)} of {len(found)} constraints are violated: {which}{unjudged}."
+    met = f"{len(found) - len(unknown)} of {len(found)}" if unknown else f"All {len(found)}"
     return f"{met} constraints are met{unjudged}; {_weights(found)}."
 
 
-def _violation(outcome: Outcome) -> str:
-    if outcome.loss is None or outcome.epsilon is None:
-        return outcome.name
-    outlook = ", which looks out of reach" if outcome.is_stuck else ""
-    return f"{outcome.name} (loss {outcome.loss:.2f} > ε {outcome.epsilon:.2f}{outlook})"
+def _losses(outcome: Outcome) -> str:
+    loss, epsilon = outcome.loss or 0.0, outcome.epsilon or 0.0
+    outlook = f", hardly better in {PATIENCE} epochs, so ε looks out of reach" if outcome.is_stuck else ""
+    sign = ">" if outcome.is_violated else "≤"
+    return f"loss on transformed images {loss:.2f} {sign} ε {epsilon:.2f}{outlook * outcome.is_violated}"
 
 
-def _weights(found: list[Outcome]) -> str:
+def _weights(found: Sequence[Outcome]) -> str:
     ranked = by_gamma(found)
-    if not any(gamma for _, gamma in ranked):
-        return "all are inactive (γ = 0)"
     largest, gamma = ranked[0]
+    state = ", still changing" if largest.is_moving else "" if largest.is_violated else f": {largest.meaning}"
+    if len(found) == 1:
+        return f"γ = {gamma:.3g}{state}"
     inactive = [outcome.name for outcome, weight in ranked if weight == 0]
+    if len(inactive) == len(ranked):
+        return "all are inactive (γ = 0)"
     rest = f"; inactive (γ = 0): {', '.join(inactive)}" if inactive else ""
-    return f"largest γ: {largest.name}, {gamma:.3g}{', still changing' * largest.is_moving}{rest}"
+    return f"largest γ: {largest.name}, {gamma:.3g}{state}{rest}"
 
 
 def tiles(run: Run) -> list[Tile]:
@@ -144,7 +133,7 @@ def _joint_tiles(found: Sequence[Outcome]) -> list[Tile]:
     if bounded:
         met = sum(not outcome.is_violated for outcome in bounded)
         tiles.append(Tile("constraints met", f"{met} of {len(found)}", "in the last epoch"))
-    for outcome, gamma in by_gamma(list(found))[:1]:
+    for outcome, gamma in by_gamma(found)[:1]:
         tiles.append(Tile("largest γ", f"{gamma:.3g}", f"{outcome.name}: {outcome.meaning}"))
     return tiles
 
