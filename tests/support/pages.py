@@ -8,6 +8,7 @@ from html.parser import HTMLParser
 from pathlib import Path
 from typing import Any
 
+from invaug.lab.config.build import nest
 from invaug.lab.report import page, tables
 from invaug.lab.report.assemble import document_of
 from invaug.lab.report.read import read_runs
@@ -65,8 +66,8 @@ def write_run(
     settings_ |= {} if plain or epsilon is None else {"epsilon": epsilon}
     parts = {"versions": {"invaug": "0.1.0"}, "dataset": {"name": data, "classes": ["a", "b"]},
               "dataset.images": {"train": 4000, "test": 1000}}  # fmt: skip
-    lines = [f"{key} = {toml_text(value)}" for key, value in settings_.items()]
-    for name, table in parts.items():
+    lines = []
+    for name, table in {**nest(settings_), **parts}.items():
         lines += [f"[{name}]", *(f"{key} = {toml_text(value)}" for key, value in table.items())]
     (folder / "config.toml").write_text("\n".join(lines), encoding="utf-8")
     n = 0 if plain else n_constraints
@@ -90,7 +91,7 @@ def write_ruled_run(folder: Path, gammas: list[float], method: str = "constraine
     write_run(folder, epochs=len(gammas), method=method, epsilon=None)
     with (folder / "config.toml").open("a") as file:
         table = {"rule": "resilient", **rule}
-        file.write("\n[epsilon]\n" + "".join(f"{key} = {json.dumps(value)}\n" for key, value in table.items()))
+        file.write("\n[method.epsilon]\n" + "".join(f"{key} = {json.dumps(value)}\n" for key, value in table.items()))
     rows = [
         row | {"gamma": [gamma], "entropy_uniform": [[1.25, 1.31]]}
         for row, gamma in zip(rows_of(folder), gammas, strict=True)

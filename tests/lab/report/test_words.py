@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from invaug import Resilient
-from invaug.lab.config import schema as configs
+from invaug.lab.config import methods
 from invaug.lab.report.read import read_run
 from invaug.lab.report.sections import words
 from tests.support.pages import (
@@ -138,4 +138,4 @@ def test_the_method_is_called_invaug_on_pages_and_constrained_in_records(tmp_pat
     run = write_ruled_run(tmp_path / "a", [0.5] * 6)
     assert read_run(run).settings["method"] == "constrained"
     assert words.headline(read_run(run)) == "invaug: cnn-small on 4,000 images of digits"
-    assert configs.label("uniform") == "uniform"
+    assert methods.label("uniform") == "uniform"

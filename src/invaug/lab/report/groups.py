@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from statistics import fmean
 from typing import NamedTuple
 
-from invaug.lab.config import schema as configs
+from invaug.lab.config import methods
 from invaug.lab.report.intervals import Estimate, estimate
 from invaug.lab.report.runs import Run
 from invaug.lab.report.values import Numbers, short
@@ -110,7 +110,7 @@ def _label(dataset: str, keys: Sequence[str], values: Sequence[str]) -> str:
     pairs = {key: short(value, 40) for key, value in zip(keys, values, strict=True) if value}
     if "families" in pairs:
         pairs.pop("ranges", None)  # families that differ in name need no ranges to tell them apart
-    parts = [configs.label(value) if key == "method" else f"{key} {value}" for key, value in pairs.items()]
+    parts = [methods.label(value) if key == "method" else f"{key} {value}" for key, value in pairs.items()]
     return short(", ".join(filter(None, [dataset, *parts])) or "all runs")
 
 

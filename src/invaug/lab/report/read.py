@@ -8,7 +8,8 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from invaug.lab.config import schema as configs
+from invaug.lab.config.build import flatten
+from invaug.lab.config.levels import rule_of_table
 from invaug.lab.errors import UserError
 from invaug.lab.report import values
 from invaug.lab.report.runs import Epoch, Run
@@ -42,35 +43,35 @@ def run_folders(path: Path) -> list[Path]:
 def read_run(folder: Path) -> Run:
     """Return the run of a folder; what is missing or damaged beside its config becomes a note."""
     content = files.read_run_config(folder)
-    configs.refuse_removed(content, f"{files.shorten(folder)} is a run of an older version: ")
-    data = table_in(content.get("dataset"))
+    data, versions = table_in(content.pop("dataset", {})), table_in(content.pop("versions", {}))
+    config = flatten(content, f"{files.shorten(folder)} is a run of an older version: ")
     epochs, record_notes = _read_record(folder)
     evaluation, evaluation_notes = read_document(folder, EVALUATION)
     certificate, certificate_notes = read_document(folder, CERTIFICATE)
     return Run(
         name=short(folder.resolve().name),
-        settings=_settings(content),
-        dataset=_base_name(data.get("name") or content.get("data") or "unknown data"),
+        settings=_settings(config),
+        dataset=_base_name(data.get("name") or config.get("data") or "unknown data"),
         images={key: values.whole(value) for key, value in table_in(data.get("images")).items()},
-        versions={short(key, 30): short(value, 30) for key, value in table_in(content.get("versions")).items()},
+        versions={short(key, 30): short(value, 30) for key, value in versions.items()},
         epochs=epochs,
         evaluation=evaluation,
-        notes=(*record_notes, *evaluation_notes, *certificate_notes, *_shortcomings(content, epochs)),
-        families=tuple(short(name, 30) for name in _families(content)),
-        rule=_rule(content.get("epsilon")),
-        bounded=tuple(short(name, 30) for name, family in _families(content).items() if "epsilon" in family),
+        notes=(*record_notes, *evaluation_notes, *certificate_notes, *_shortcomings(config, epochs)),
+        families=tuple(short(name, 30) for name in _families(config)),
+        rule=_rule(config.get("epsilon")),
+        bounded=tuple(short(name, 30) for name, family in _families(config).items() if "epsilon" in family),
         certificate=certificate,
     )
 
 
-def _settings(content: Mapping[str, Any]) -> dict[str, Any]:
+def _settings(config: Mapping[str, Any]) -> dict[str, Any]:
     """Return what is one value; the families as text, for two runs may differ in these or their ranges alone."""
-    found = {key: value for key, value in content.items() if not isinstance(value, dict)}
+    found = {key: value for key, value in config.items() if not isinstance(value, dict)}
     if "policy" in found:
         found["policy"] = _base_name(found["policy"])
-    if rule := _rule(content.get("epsilon")):
+    if rule := _rule(config.get("epsilon")):
         found["epsilon"] = f"resilient (alpha {rule.alpha:g}, base {rule.base}, cap {rule.cap:g})"
-    if families := _families(content):
+    if families := _families(config):
         found["families"] = f"{len(families)}: {' + '.join(families)}"
         found["ranges"] = "; ".join(f"{name}: {_one_line(family)}" for name, family in families.items())
         if all("epsilon" in family for family in families.values()):
@@ -81,14 +82,14 @@ def _settings(content: Mapping[str, Any]) -> dict[str, Any]:
 def _rule(epsilon: Any) -> Resilient | None:
     """Return the rule that a config names, None for a number or for anything that is not one."""
     try:
-        return Resilient() if epsilon == "auto" else configs.rule_of(epsilon) if isinstance(epsilon, dict) else None
+        return rule_of_table(epsilon) if isinstance(epsilon, dict) else None
     except ValueError:
         return None
 
 
-def _families(content: Mapping[str, Any]) -> dict[str, Mapping[str, Any]]:
+def _families(config: Mapping[str, Any]) -> dict[str, Mapping[str, Any]]:
     """Return the tables [families.NAME], one per constraint, in their order."""
-    entries = list(table_in(content.get("families")).items())[:MAX_CONSTRAINTS]
+    entries = list(table_in(config.get("families")).items())[:MAX_CONSTRAINTS]
     return {name: table_in(family) for name, family in entries}
 
 
@@ -131,12 +132,12 @@ def _epoch(row: Mapping[str, Any], with_kept: bool) -> Epoch:
     )
 
 
-def _shortcomings(content: Mapping[str, Any], epochs: Sequence[Epoch]) -> list[str]:
+def _shortcomings(config: Mapping[str, Any], epochs: Sequence[Epoch]) -> list[str]:
     """Return what a reader must know about the numbers."""
     if not epochs:
         return []
     lost = [epoch.number for epoch in epochs if epoch.train_loss is None]
-    skipped, planned = sum(epoch.skipped for epoch in epochs), values.whole(content.get("epochs"))
+    skipped, planned = sum(epoch.skipped for epoch in epochs), values.whole(config.get("epochs"))
     notes = []
     if len(epochs) < planned:
         notes.append(f"{len(epochs)} of {planned} epochs are recorded: the run is still training or was stopped")

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from invaug.lab.config import schema as configs
+from invaug.lab.config import methods
 from invaug.lab.report.values import Counts, Numbers, number, short
 from invaug.levels import Resilient
 
@@ -80,17 +80,17 @@ class Run:
     @property
     def label(self) -> str:
         """What the method is called on a page."""
-        return configs.label(self.method)
+        return methods.label(self.method)
 
     @property
     def is_constrained(self) -> bool:
         """Whether the method trains on transformed images with a gamma."""
-        return self.method in configs.CONSTRAINED
+        return methods.is_constrained(self.method)
 
     @property
     def holds_epsilon(self) -> bool:
         """Whether the method holds a loss below epsilon; otherwise its gamma, if any, is fixed."""
-        return self.method in configs.BOUNDED
+        return methods.holds_epsilon(self.method)
 
     def text(self, key: str) -> str:
         """Return a setting as text that a page can show."""
