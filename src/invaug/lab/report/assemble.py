@@ -5,38 +5,44 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 
 from invaug.lab.report.document import Cell, Document, Part, Section, Table
-from invaug.lab.report.groups import NOT_THE_METHOD, REPEATS, Group, grouped, is_held_out, test_accuracy
-from invaug.lab.report.read import Run
-from invaug.lab.report.sections import certificate, compare, constraints, dynamics, evaluation, gallery, kept, words
-from invaug.lab.report.sections.dynamics import Cast
+from invaug.lab.report.groups import OF_THE_MACHINE, Group, grouped, members
+from invaug.lab.report.runs import Run
+from invaug.lab.report.sections import (
+    ablations,
+    certificate,
+    compare,
+    constraints,
+    dynamics,
+    evaluation,
+    gallery,
+    kept,
+    words,
+)
 
 MOST_SETTINGS = 80  # rows of their table; a config has fewer
-FIRST_SCREEN = ("gamma", "constraint-loss", "prices")  # figures of the first section
+FIRST_SCREEN = ("gamma", "constraint-loss", "final-gamma")  # figures of the first section
 
 
 def document_of(runs: Sequence[Run]) -> Document:
     """Return what there is to show of some runs."""
     groups = grouped(runs)
     trained = [group for group in groups if any(run.epochs for run in group.runs)]
-    cast = Cast.of(groups)
     alone = len(runs) == 1
     return Document(
-        title=words.headline(runs[0]) if alone else words.headline_of(groups),
-        verdict=words.verdict(runs[0]) if alone else words.verdict_of(groups),
+        title=words.headline(runs[0]) if alone else compare.headline(groups),
+        verdict=words.verdict(runs[0]) if alone else compare.verdict(groups),
         notes=tuple(_notes(runs, trained)),
-        tiles=tuple(words.tiles(runs[0]) if alone else words.tiles_of(groups)),
+        tiles=tuple(words.tiles(runs[0]) if alone else compare.tiles(groups)),
         sections=tuple(section for section in _sections(runs, groups, trained) if section.parts),
-        switches=() if alone else tuple((run.name, i) for run, i in zip(cast.runs, cast.colours, strict=True)),
+        switches=() if alone else tuple((member.run.name, member.colour) for member in members(groups)),
     )
 
 
 def _sections(runs: Sequence[Run], groups: Sequence[Group], trained: Sequence[Group]) -> Iterator[Section]:
-    over_time = dynamics.figures(Cast.of(groups)) if trained else []
-    if len(runs) == 1 and trained and (prices := constraints.prices(runs[0])):
-        over_time.append(prices)
+    over_time = dynamics.figures(members(groups)) + (constraints.final_gammas(runs[0]) if len(runs) == 1 else [])
     first = tuple(figure for figure in over_time if figure.key.startswith(FIRST_SCREEN))
     yield Section("γ, and the loss it answers to", first)
-    yield Section("Experiments compared", tuple(compare.figures(trained)))
+    yield Section("Experiments compared", tuple(ablations.figures(trained)))
     yield Section("Over the epochs", tuple(figure for figure in over_time if figure not in first))
     yield Section("What was kept", tuple(kept.figures(trained)))
     yield from evaluation.sections(runs)
@@ -45,25 +51,23 @@ def _sections(runs: Sequence[Run], groups: Sequence[Group], trained: Sequence[Gr
     yield Section("Tables", tuple(_tables(runs, trained)))
 
 
-def _notes(runs: Sequence[Run], trained: Sequence[Group]) -> Iterator[str]:
+def _notes(runs: Sequence[Run], groups: Sequence[Group]) -> Iterator[str]:
     for run in runs:
         yield from (f"{run.name}: {note}" if len(runs) > 1 else note for note in run.notes)
-    if held_out := sum(is_held_out(run) for run in runs if run.epochs):
+    if held_out := sum(run.is_held_out for run in runs):
         said = "their test accuracy is that of held-out training images"
         yield f"{held_out} of {len(runs)} runs read no test image: {said}"
     datasets = sorted({run.dataset for run in runs})
     if len(datasets) > 1:
         yield f"runs of different datasets ({', '.join(datasets[:5])}): no figure compares their errors"
-    if hidden := kept.left_out(trained):
-        yield f"experiments without figures of what was kept: {hidden}; report them alone to see these"
+    if hidden := kept.left_out(groups):
+        yield f"what was kept under {hidden} further constraints is not shown; report these runs alone to see it"
     if (hidden := sum(run.evaluation is not None for run in runs) - evaluation.MOST_RUNS) > 0:
         yield f"runs with an evaluation that is not shown: {hidden}; report them alone to see it"
     if (hidden := gallery.left_out(runs)) > 0:
         yield f"pictures of the first {gallery.MOST_RUNS} evaluated runs are shown; report the other {hidden} alone"
-    if (hidden := len(trained) - words.MOST_TILES) > 0 and len(runs) > 1:
-        yield f"the {words.MOST_TILES} best experiments stand at the top; the table has the other {hidden} too"
-    if dynamics.is_crowded(runs):
-        yield "runs of many constraints together: losses, entropy and acceptance by constraint are on a run's own page"
+    if dynamics.is_crowded(members(groups)):
+        yield "several runs of several constraints: loss, entropy and acceptance by constraint are on a run's own page"
 
 
 def _tables(runs: Sequence[Run], groups: Sequence[Group]) -> Iterator[Part]:
@@ -73,9 +77,8 @@ def _tables(runs: Sequence[Run], groups: Sequence[Group]) -> Iterator[Part]:
         yield constraints.table(runs[0])
     if len(groups) > 1 or any(len(group.runs) > 1 for group in groups):
         yield compare.experiments(groups)
-    same_data = len({run.dataset for run in runs}) == 1
-    if len(groups) > 1 and same_data and (found := compare.differences(groups)):
-        yield found
+    if len(groups) > 1 and compare.share_data(groups):
+        yield from compare.differences(groups)
     yield _settings(runs)
 
 
@@ -84,8 +87,8 @@ def _runs(runs: Sequence[Run]) -> Table:
     for run in runs:
         gammas = [gamma for gamma in run.last.gamma if gamma is not None] if run.epochs else []
         said: Cell = gammas[0] if len(gammas) == 1 else ", ".join(f"{gamma:.3g}" for gamma in gammas) or None
-        ends: list[Cell] = [test_accuracy(run) if run.epochs else None, said]
-        start = (run.name, run.method, run.text("preset"), run.text("seed"), len(run.epochs))
+        ends: list[Cell] = [run.test_accuracy, said]
+        start = (run.name, run.label, run.text("preset"), run.text("seed"), len(run.epochs))
         rows.append((*start, *ends, words.verdict(run)))
     columns = ("run", "method", "preset", "seed", "epochs", "test accuracy", "γ", "verdict")
     return Table("Runs, after their last epoch", columns, tuple(rows), "runs")
@@ -94,7 +97,7 @@ def _runs(runs: Sequence[Run]) -> Table:
 def _settings(runs: Sequence[Run]) -> Table:
     """Return the settings but those of the machine, which also are the ones that name places on a disk."""
     known = dict.fromkeys(key for run in runs for key in run.settings)
-    keys = [key for key in known if key not in NOT_THE_METHOD - REPEATS and key != "data"][:MOST_SETTINGS]
+    keys = [key for key in known if key not in (*OF_THE_MACHINE, "data")][:MOST_SETTINGS]
     rows = [(key, *(run.text(key) if key in run.settings else None for run in runs)) for key in keys]
     names = dict.fromkeys(name for run in runs for name in run.versions)
     rows += [(f"version of {name}", *(run.versions.get(name) for run in runs)) for name in names]

@@ -9,10 +9,11 @@ from invaug.lab.errors import UserError
 from invaug.lab.report import page, tables
 from invaug.lab.report.assemble import document_of
 from invaug.lab.report.document import Document
-from invaug.lab.report.drawing import pictures, style, svg
-from invaug.lab.report.read import CERTIFICATE, EVALUATION, read_runs
+from invaug.lab.report.drawing import png, style, svg
+from invaug.lab.report.read import read_runs
 from invaug.lab.report.sections import insights
 from invaug.lab.run import atomic, record
+from invaug.lab.run.documents import CERTIFICATE, EVALUATION
 from invaug.lab.terminal import say
 
 NAME = "report.html"
@@ -41,14 +42,14 @@ def report_runs(
 
 
 def write_figures(found: Document, folder: Path) -> Path:
-    """Write every figure as an SVG of its own and as PNG, one line instead of these without matplotlib."""
+    """Write every figure as an SVG of its own and as PNG, one line instead of these where resvg is missing."""
     _folder(folder, "--figures")
     for figure in found.figures:
         atomic.write_text(folder / f"{figure.key}.svg", svg.draw(figure, style.picture_style()))
-        if pictures.available():
-            atomic.write_bytes(folder / f"{figure.key}.png", pictures.png(figure))
-    if not pictures.available():
-        say(pictures.MISSING)
+        if png.is_available():
+            atomic.write_bytes(folder / f"{figure.key}.png", png.to_png(figure))
+    if not png.is_available():
+        say(png.MISSING)
     return folder
 
 

@@ -7,11 +7,11 @@ from itertools import groupby
 
 import invaug
 from invaug.lab.report.document import Document, Figure, Gallery, Part, Picture, Section, Table
-from invaug.lab.report.drawing import style, svg, svg_maps
+from invaug.lab.report.drawing import style, svg
+from invaug.lab.report.drawing.axes import N_COLOURS
 from invaug.lab.report.drawing.figures import Lines
-from invaug.lab.report.tables import shown, to_html
+from invaug.lab.report.tables import to_html
 
-DRAWN = svg_maps.ACROSS  # importing it is what teaches svg the drawings of that module
 ABOUT = (
     "Made from the record alone. γ is the weight of a constraint: it rises while the loss on transformed images is "
     "above its level ε, and falls while it is below."
@@ -56,7 +56,7 @@ def _switches(document: Document) -> str:
     """Return one box per run, which shows and hides its lines."""
     boxes = "".join(
         f'<label><input type="checkbox" checked data-toggle="{i}"><svg viewBox="0 0 16 10" aria-hidden="true">'
-        f'<rect class="f{colour % svg.N_COLOURS}" width="16" height="10" rx="2"/></svg>{escape(name)}</label>'
+        f'<rect class="f{colour % N_COLOURS}" width="16" height="10" rx="2"/></svg>{escape(name)}</label>'
         for i, (name, colour) in enumerate(document.switches)
     )
     return f"<fieldset><legend>runs shown</legend>{boxes}</fieldset>" if boxes else ""
@@ -92,25 +92,11 @@ def _picture(picture: Picture) -> str:
 
 
 def _card(figure: Figure) -> str:
-    numbers = f'<div class="scroll" tabindex="0">{_numbers(figure)}</div>'
+    # columns of a run say which, so that the script can leave them out of what it reads aloud
+    drawn = figure.drawing.series if isinstance(figure.drawing, Lines) else ()
+    numbers = to_html(figure.table, [None, *(series.run for series in drawn)])
     return (
         f'<figure class="card" id="{figure.key}"><h3>{escape(figure.title)}</h3>{svg.draw(figure)}'
         f'<figcaption class="reading">{escape(figure.reading)}</figcaption><p class="readout" aria-live="polite"></p>'
-        f"<details><summary>the numbers</summary>{numbers}</details></figure>"
+        f'<details><summary>the numbers</summary><div class="scroll" tabindex="0">{numbers}</div></details></figure>'
     )
-
-
-def _numbers(figure: Figure) -> str:
-    """Return the figure's table; columns of a run say which, so that the script can leave them out."""
-    if not isinstance(figure.drawing, Lines):
-        return to_html(figure.table)
-    heads = [(figure.table.columns[0], None), *((series.label, series.run) for series in figure.drawing.series)]
-    head = "".join(
-        f'<th scope="col"{"" if run is None else f" data-of={chr(34)}{run}{chr(34)}"}>{escape(name)}</th>'
-        for name, run in heads
-    )
-    body = "".join(
-        f"<tr>{''.join(f'<td class=n>{shown(cell)}</td>' for cell in row)}</tr>" for row in figure.table.rows
-    )
-    caption = f"<caption>{escape(figure.table.title)}</caption>"
-    return f"<table>{caption}<thead><tr>{head}</tr></thead><tbody>{body}</tbody></table>"

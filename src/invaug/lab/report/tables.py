@@ -3,19 +3,32 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from html import escape
+from itertools import zip_longest
 from pathlib import Path
 
 from invaug.lab.run import atomic, record
 
 Cell = str | int | float | None
-LATEX = {
-    "\\": r"\textbackslash{}", "&": r"\&", "%": r"\%", "$": r"\$", "#": r"\#", "_": r"\_", "{": r"\{", "}": r"\}",
-    "~": r"\textasciitilde{}", "^": r"\textasciicircum{}", "<": r"\textless{}", ">": r"\textgreater{}",
-    "γ": r"$\gamma$", "ε": r"$\varepsilon$", "λ": r"$\lambda$", "±": r"$\pm$", "≤": r"$\leq$", "−": "--", "–": "--",
-}  # fmt: skip
+LATEX = str.maketrans(
+    {
+        "\\": r"\textbackslash{}",
+        "~": r"\textasciitilde{}",
+        "^": r"\textasciicircum{}",
+        "<": r"\textless{}",
+        ">": r"\textgreater{}",
+        "γ": r"$\gamma$",
+        "ε": r"$\varepsilon$",
+        "λ": r"$\lambda$",
+        "±": r"$\pm$",
+        "≤": r"$\leq$",
+        "−": "--",
+        "–": "--",
+        **{character: f"\\{character}" for character in "&%$#_{}"},
+    }
+)
 MARKDOWN = re.compile(r"[\\`*_{}\[\]<>#|!]")
 
 
@@ -50,11 +63,16 @@ def is_numeric(table: Table, column: int) -> bool:
     return not any(isinstance(row[column], str) for row in table.rows)
 
 
-def to_html(table: Table) -> str:
-    """Return an HTML table; every text in it is escaped."""
-    kinds = [' class="n"' if is_numeric(table, i) else "" for i in range(len(table.columns))]
-    heads = zip(kinds, table.columns, strict=True)
-    head = "".join(f'<th scope="col"{kind}>{escape(name)}</th>' for kind, name in heads)
+def to_html(table: Table, runs: Sequence[int | None] = ()) -> str:
+    """Return an HTML table; every text in it is escaped.
+
+    Args:
+        runs: To which run each column belongs, None for a column of no run.
+    """
+    kinds = [" class=n" if is_numeric(table, i) else "" for i in range(len(table.columns))]
+    owners = ["" if run is None else f' data-of="{run}"' for run in runs]
+    heads = zip_longest(kinds, owners[: len(kinds)], table.columns, fillvalue="")
+    head = "".join(f'<th scope="col"{kind}{owner}>{escape(name)}</th>' for kind, owner, name in heads)
     rows = (zip(kinds, row, strict=True) for row in cell_texts(table))
     body = "".join(f"<tr>{''.join(f'<td{kind}>{escape(text)}</td>' for kind, text in row)}</tr>" for row in rows)
     caption = f"<caption>{escape(table.title)}</caption>"
@@ -85,7 +103,7 @@ def to_latex(table: Table) -> str:
 
 
 def _latex(text: str) -> str:
-    return "".join(LATEX.get(character, character) for character in text)
+    return text.translate(LATEX)
 
 
 TEXTS: dict[str, Callable[[Table], str]] = {"md": to_markdown, "tex": to_latex}

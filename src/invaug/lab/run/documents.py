@@ -10,7 +10,7 @@ from typing import Any
 
 from invaug.lab.run import atomic
 
-EVALUATION, CERTIFICATE = "evaluation.json", "certificate.json"
+EVALUATION, CERTIFICATE, INSIGHTS = "evaluation.json", "certificate.json", "insights.json"
 
 
 def write_document(folder: Path, name: str, content: Mapping[str, Any]) -> None:

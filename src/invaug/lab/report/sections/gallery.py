@@ -6,10 +6,9 @@ import re
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from invaug.lab.config.methods import is_constrained
 from invaug.lab.report.document import Gallery, Picture, Section
-from invaug.lab.report.read import Run, number, short, whole
-from invaug.lab.report.sections.evaluation import rows_in
+from invaug.lab.report.runs import Run
+from invaug.lab.report.values import number, rows_in, short, whole
 
 N_ROWS, N_IMAGES, N_HARDEST = 16, 12, 16
 MOST_RUNS = 3  # runs whose pictures are shown
@@ -47,8 +46,7 @@ def sections_of(run: Run, where: str = "") -> list[Section]:
 
 def _rule(run: Run, rows: Sequence[Row]) -> str:
     """Return by which rule proposals were kept, and how many of a long chain are shown."""
-    method = run.text("method")
-    said = RULES.get(method, CHAIN) + ("" if is_constrained(method) else FOREIGN)
+    said = RULES.get(run.method, CHAIN) + ("" if run.is_constrained else FOREIGN)
     longest = max((whole(row.get("chain")) for row in rows), default=0)
     shown = max((len(rows_in(row.get("proposals"))[:N_IMAGES]) for row in rows), default=0)
     return said + (f" Shown are chains of {shown} proposals; the run's own have {longest}." if longest > shown else "")

@@ -7,16 +7,13 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from invaug.lab.report.document import Document, Section, Tile
-from invaug.lab.report.drawing.figures import Bars, Figure, Rule
-from invaug.lab.report.read import INSIGHTS, MAX_OPS, document, number, short
-from invaug.lab.report.sections.evaluation import rows_in, table_in
-from invaug.lab.report.tables import Cell, Table
+from invaug.lab.insights.thresholds import FULLY, MOSTLY, VERDICTS
+from invaug.lab.report.document import Cell, Document, Figure, Section, Table, Tile
+from invaug.lab.report.drawing.figures import Bars, Rule
+from invaug.lab.report.read import read_document
+from invaug.lab.report.values import MAX_OPS, interval, list_in, number, rows_in, short, table_in
+from invaug.lab.run.documents import INSIGHTS
 
-FULLY, MOSTLY = 0.02, 0.1
-"""gamma, the gap that is left as a share of the loss of a guess, up to which a symmetry counts as learned, and as
-mostly learned: of ten classes 0.05 and 0.23 nats."""
-VERDICTS = ("learned", "mostly learned", "not learned")
 Found = Mapping[str, Any]
 
 
@@ -24,7 +21,7 @@ def over(content: Document, folders: Sequence[Path]) -> Document:
     """Return the page of an insights folder: what the trainings under it say stands first, then the trainings."""
     if len(folders) != 1 or not (folders[0] / INSIGHTS).is_file():
         return content
-    found, notes = document(folders[0], INSIGHTS)
+    found, notes = read_document(folders[0], INSIGHTS)
     rows = families_in(found)
     if not found or not rows:
         return replace(content, notes=(*notes, *content.notes))
@@ -65,7 +62,7 @@ def gammas(rows: Sequence[Found]) -> Figure:
     title = "γ of each symmetry at the end of training"
     names = tuple(_name(row) for row in rows)
     values = tuple(number(row.get("gamma")) for row in rows)
-    ends = tuple(_ends(row.get("interval")) for row in rows)
+    ends = tuple(interval(row.get("interval")) for row in rows)
     least, most = rows[0], rows[-1]
     reading = (
         f"Smallest γ, the symmetry the network has learned most fully: {_name(least)}, "
@@ -85,14 +82,14 @@ def gammas(rows: Sequence[Found]) -> Figure:
 def _suggested(found: Found) -> list[Table]:
     rows: list[tuple[Cell, ...]] = []
     for name, pair in list(table_in(found.get("suggested")).items())[:MAX_OPS]:
-        ends = _ends(pair) or (None, None)
+        ends = interval(pair) or (None, None)
         rows.append((short(name, 30), *ends))
     title = "Suggested set (suggested.toml, for invaug train --config)"
     return [Table(title, ("operation", "from", "to"), tuple(rows), "suggested")] if rows else []
 
 
 def _tiles(found: Found, rows: Sequence[Found]) -> list[Tile]:
-    accuracies = [value for value in map(number, _list(found.get("clean_accuracy"))) if value is not None]
+    accuracies = [value for value in map(number, list_in(found.get("clean_accuracy"))) if value is not None]
     limits = (f"γ up to {FULLY:g}", f"γ up to {MOSTLY:g}", f"γ above {MOSTLY:g}")
     kinds = dict(zip(VERDICTS, limits, strict=True))
     tiles = [
@@ -106,18 +103,9 @@ def _tiles(found: Found, rows: Sequence[Found]) -> list[Tile]:
 
 
 def _unchanged(found: Found) -> list[str]:
-    names = [short(name, 40) for name in _list(found.get("unchanged"))[:MAX_OPS]]
+    names = [short(name, 40) for name in list_in(found.get("unchanged"))]
     return [f"families that change none of the images: {', '.join(names)}"] if names else []
 
 
 def _name(row: Found) -> str:
     return short(row.get("name", "?"), 40)
-
-
-def _list(value: Any) -> list[Any]:
-    return value if isinstance(value, list) else []
-
-
-def _ends(value: Any) -> tuple[float, float] | None:
-    ends = [number(end) for end in _list(value)]
-    return (ends[0], ends[1]) if len(ends) == 2 and ends[0] is not None and ends[1] is not None else None
