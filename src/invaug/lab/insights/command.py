@@ -30,8 +30,8 @@ from invaug.lab.insights.families import Ranges, explicit, is_graded, scaled, us
 from invaug.lab.insights.thresholds import MOSTLY
 from invaug.lab.insights.verdicts import NOT, Answer, Finding, lines, toml
 from invaug.lab.report.command import report_runs
-from invaug.lab.report.read import INSIGHTS
 from invaug.lab.run import atomic
+from invaug.lab.run.documents import INSIGHTS
 from invaug.lab.run.folder import check_usable
 from invaug.lab.train import command as train
 from invaug.lab.train import ranks

@@ -12,6 +12,8 @@ MAX_CONSTRAINTS, MAX_OPS, MAX_LEVELS = 16, 64, 200  # more than any run has, and
 LARGEST = 1e30  # a number beyond it has diverged, and no axis holds it
 Numbers = tuple[float | None, ...]
 Counts = Mapping[str, tuple[int, ...]]
+Found = Mapping[str, Any]
+"""A table of a JSON document, of which nothing is known yet."""
 
 
 def short(text: object, most: int = MAX_TEXT) -> str:
@@ -52,12 +54,12 @@ def interval(value: Any) -> tuple[float, float] | None:
     return (ends[0], ends[1]) if len(ends) == 2 else None
 
 
-def table_in(value: Any) -> Mapping[str, Any]:
+def table_in(value: Any) -> Found:
     """Return a table, an empty one for anything else."""
     return value if isinstance(value, dict) else {}
 
 
-def rows_in(value: Any) -> Sequence[Mapping[str, Any]]:
+def rows_in(value: Any) -> Sequence[Found]:
     """Return the tables in a list, none for anything else."""
     return [row for row in value if isinstance(row, dict)] if isinstance(value, list) else []
 
