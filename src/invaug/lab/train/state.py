@@ -83,7 +83,7 @@ class Training:
             setattr(self, name, state[name])
 
     def undoing(self) -> Callable[[], None]:
-        """Return a function that undoes the forward passes made since, for when their loss or gradient is not finite."""
+        """Return a function that undoes the forward passes made since, if their loss or gradient is not finite."""
         state = [*self.model.buffers(), self.problem.n_batches]
         before = [buffer.clone() for buffer in state]
 

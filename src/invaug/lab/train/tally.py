@@ -100,7 +100,7 @@ class Tally:
 
 
 def finite(number: float | None) -> float | None:
-    """Return the number, or None where it is not finite, which JSON cannot hold: a slack without a bound, for example."""
+    """Return the number, or None if it is not finite, which JSON cannot hold: a slack without a bound, for example."""
     return number if number is not None and math.isfinite(number) else None
 
 
