@@ -6,7 +6,7 @@ from collections import Counter
 from collections.abc import Iterator
 from statistics import median_low
 
-from invaug.lab.data.scan.command import Finding, Report
+from invaug.lab.data.scan.report import Finding, Report
 from invaug.lab.terminal import plain
 
 N_CLASSES = 12  # classes of which each has a line; of more, the smallest
