@@ -639,25 +639,16 @@ def test_the_order_of_a_seed_is_the_same_in_every_release() -> None:
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"fraction": 0.0}, r"fraction must be above 0 and at most 1, got 0\.0"),
-        ({"fraction": 1.1}, r"fraction must be above 0 and at most 1, got 1\.1"),
-        ({"fraction": float("nan")}, r"fraction must be above 0 and at most 1, got nan"),
         (
             {"fraction": 0.001},
             r"fraction 0\.001 leaves no training image of class 0, which has 400: take at least 0\.0025",
         ),
-        ({"per_class": 0}, r"per_class must be at least 1, got 0"),
         ({"per_class": 401}, r"per_class must be at most 400, the number of training images of class 0, got 401"),
-        ({"per_class": 5, "fraction": 0.5}, r"give fraction or per_class, not both"),
-        ({"val_fraction": 1.0}, r"val_fraction must be at least 0 and below 1, got 1\.0"),
-        ({"val_fraction": -0.1}, r"val_fraction must be at least 0 and below 1, got -0\.1"),
         (
             {"val_fraction": 0.001},
             r"val_fraction of 0\.001 leaves a part of class 0 empty, it has 400 images: take a larger",
         ),
         ({"per_class": 1, "val_fraction": 0.5}, r"leaves a part of class 0 empty, it has 1 images: it needs more"),
-        ({"image_size": 0}, r"image_size must be 1 to 8192, got 0"),
-        ({"seed": -1}, r"seed must be at least 0, got -1"),
     ],
 )
 def test_options_that_cannot_be_met_are_refused(options: dict[str, Any], message: str) -> None:

@@ -9,15 +9,15 @@ from __future__ import annotations
 import os
 import stat
 import warnings
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from functools import partial
 from io import BufferedReader, BytesIO
-from itertools import chain, pairwise
+from itertools import chain
 from pathlib import Path
 from statistics import median_low
-from typing import Any, NamedTuple, TypeVar
+from typing import Any, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -68,13 +68,12 @@ def choose_shape(files: Sequence[Path], image_size: int | None) -> Shape:
     32, 64, 128 and 224 that the shorter side of the median image fills (and 32 if none).
     """
     with quiet():
-        headers = [_read_header(path) for path in files[:: max(1, len(files) // N_HEADERS)]]
-        median = median_low(min(header.size) for header in headers)
-        if _all_grey(headers) or (image_size is None and _one_size(headers)):  # true of all, or only of these?
-            headers = [_read_header(path) for path in with_progress(files, "reading image headers")]
-    channels = 1 if _all_grey(headers) else 3
-    width, height = headers[0].size
-    if image_size is None and _one_size(headers) and max(width, height) <= KEPT_SIDE:
+        sizes, grey = _read_headers(files[:: max(1, len(files) // N_HEADERS)])
+        median = median_low(min(size) for size in sizes)
+        if grey or (image_size is None and len(set(sizes)) == 1):  # true of all, or only of these?
+            sizes, grey = _read_headers(with_progress(files, "reading image headers"))
+    channels, (width, height) = 1 if grey else 3, sizes[0]
+    if image_size is None and len(set(sizes)) == 1 and max(width, height) <= KEPT_SIDE:
         return channels, height, width
     side = image_size or max([size for size in SIDES if size <= median], default=SIDES[0])
     return channels, side, side
@@ -130,31 +129,20 @@ def quiet() -> Iterator[None]:
         yield
 
 
-class _Header(NamedTuple):
-    """What the header of an image says: its upright width and height, and whether it is grey."""
-
-    size: tuple[int, int]
-    grey: bool
-
-
-def _read_header(path: Path) -> _Header:
-    with _open_named(path) as image:
-        turned = image.getexif().get(ORIENTATION, 1) in SIDEWAYS
-        size = (image.height, image.width) if turned else image.size
-        return _Header(size, image.mode in GREY or _has_grey_palette(image))
+def _read_headers(files: Iterable[Path]) -> tuple[list[tuple[int, int]], bool]:
+    """Return the upright width and height of each image, and whether all images are grey."""
+    sizes, grey = [], True
+    for path in files:
+        with _open_named(path) as image:
+            turned = image.getexif().get(ORIENTATION, 1) in SIDEWAYS
+            sizes.append((image.height, image.width) if turned else image.size)
+            grey = grey and (image.mode in GREY or _has_grey_palette(image))
+    return sizes, grey
 
 
 def _has_grey_palette(image: Image.Image) -> bool:
     colours = np.array((image.getpalette() if image.mode in ("P", "PA") else None) or [0, 1, 2]).reshape(-1, 3)
     return bool((colours == colours[:, :1]).all())
-
-
-def _all_grey(headers: Sequence[_Header]) -> bool:
-    return all(header.grey for header in headers)
-
-
-def _one_size(headers: Sequence[_Header]) -> bool:
-    return all(one.size == other.size for one, other in pairwise(headers))
 
 
 @contextmanager

@@ -10,7 +10,6 @@ import contextlib
 import hashlib
 import math
 import os
-import sys
 import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
@@ -31,18 +30,6 @@ PAUSE = 1.0  # seconds before the second attempt, then three and seven
 MAX_BYTES = 8 << 30  # a server that never stops must not fill the disk
 CHUNK = 1 << 18
 
-if sys.platform == "win32":
-
-    def _lock(file: BufferedIOBase) -> None:
-        """Windows refuses to rename an open file, which is lock enough."""
-else:
-    import fcntl
-
-    def _lock(file: BufferedIOBase) -> None:
-        """Wait until no other process downloads into this file; some network disks have no locks."""
-        with contextlib.suppress(OSError):
-            fcntl.flock(file, fcntl.LOCK_EX)
-
 
 def verify(path: Path, md5: str) -> None:
     """Raise unless the file is byte for byte the one that was published."""
@@ -60,7 +47,7 @@ def fetch(urls: Sequence[str], target: Path, md5: str) -> Path:
     same file wait for one another.
     """
     part = target.with_name(f"{target.name}.part")
-    with _naming_the_way_out(target), _claim(part) as file:
+    with _disk_errors(target), _claim(part) as file:
         if target.is_file():  # somebody else finished it while we waited
             part.unlink()
             verify(target, md5)
@@ -79,7 +66,7 @@ def fetch(urls: Sequence[str], target: Path, md5: str) -> Path:
 
 
 @contextmanager
-def _naming_the_way_out(target: Path) -> Iterator[None]:
+def _disk_errors(target: Path) -> Iterator[None]:
     """Turn what the file system refuses (permission, no room) into one line for the user."""
     try:
         target.parent.mkdir(parents=True, exist_ok=True)
@@ -87,6 +74,14 @@ def _naming_the_way_out(target: Path) -> Iterator[None]:
     except OSError as error:
         way_out = "choose another folder with --data-dir or INVAUG_DATA"
         raise UserError(f"cannot write {target}: {error.strerror or error}; {way_out}") from error
+
+
+def _lock(file: BufferedIOBase) -> None:
+    """Wait until no other process downloads into this file; Windows and some network disks have no such locks."""
+    with contextlib.suppress(ImportError, OSError):
+        import fcntl
+
+        fcntl.flock(file, fcntl.LOCK_EX)
 
 
 @contextmanager
@@ -106,7 +101,7 @@ def _download(urls: Sequence[str], file: BufferedIOBase, target: Path, md5: str)
     """Fill the file from the first address that works, or raise one error that says what to do by hand."""
     failures = []
     for url in urls:
-        reason = _download_from(url, file, target.name, md5)
+        reason = _download_from(url, file, target, md5)
         if reason is None:
             return
         failures.append(f"{url} ({reason})")
@@ -114,7 +109,7 @@ def _download(urls: Sequence[str], file: BufferedIOBase, target: Path, md5: str)
     raise UserError(f"cannot download {' or '.join(failures)}: {way_out}")
 
 
-def _download_from(url: str, file: BufferedIOBase, name: str, md5: str) -> str | None:
+def _download_from(url: str, file: BufferedIOBase, target: Path, md5: str) -> str | None:
     """Complete the file from one address; return why that failed, or None if the file is the published one."""
     reason = "no answer"
     for attempt in range(ATTEMPTS):
@@ -123,7 +118,7 @@ def _download_from(url: str, file: BufferedIOBase, name: str, md5: str) -> str |
         if resumed and _md5(file) == md5:  # stopped after the last byte, before the rename
             return None
         try:
-            _receive(url, file, name)
+            _receive(url, file, target)
         except HTTPError as error:
             error.close()
             reason = f"HTTP status {error.code}"
@@ -131,8 +126,8 @@ def _download_from(url: str, file: BufferedIOBase, name: str, md5: str) -> str |
                 file.truncate(0)
             elif error.code < 500:
                 return reason
-        except (_NetworkError, HTTPException) as error:
-            reason = str(error) or type(error).__name__
+        except (OSError, HTTPException) as error:
+            reason = str(getattr(error, "reason", error)) or type(error).__name__
         else:
             found = _md5(file)
             if found == md5:
@@ -144,22 +139,8 @@ def _download_from(url: str, file: BufferedIOBase, name: str, md5: str) -> str |
     return reason
 
 
-class _NetworkError(Exception):
-    """The connection failed, not the disk: both are OSError to Python."""
-
-
-@contextmanager
-def _network_errors() -> Iterator[None]:
-    try:
-        yield
-    except HTTPError:
-        raise
-    except OSError as error:
-        raise _NetworkError(str(getattr(error, "reason", error))) from error
-
-
-def _receive(url: str, file: BufferedIOBase, name: str) -> None:
-    """Append what the server still has to send."""
+def _receive(url: str, file: BufferedIOBase, target: Path) -> None:
+    """Append what the server still has to send; OSErrors are the connection's, those of the disk are UserErrors."""
     have = file.seek(0, os.SEEK_END)
     with _connect(url, have) as response:
         # servers may ignore the request for the rest and send everything
@@ -168,34 +149,26 @@ def _receive(url: str, file: BufferedIOBase, name: str) -> None:
             file.truncate(0)
             have = 0
         length = response.headers.get("Content-Length") or ""
-        total = have + int(length) if length.isdigit() else None
-        n_chunks = math.ceil((total - have) / CHUNK) if total else None
-        for chunk in with_progress(_chunks(response), f"downloading {name}", n_chunks):
+        rest = int(length) if length.isdigit() else None
+        total = have + (rest or 0)
+        chunks = iter(partial(response.read, CHUNK), b"")
+        for chunk in with_progress(chunks, f"downloading {target.name}", rest and math.ceil(rest / CHUNK)):
             have += len(chunk)
             if have > MAX_BYTES:
-                raise _NetworkError(f"more than {MAX_BYTES:,} bytes")
-            file.write(chunk)
-        file.flush()
-    if total is not None and have < total:
-        raise _NetworkError(f"connection closed after {have:,} of {total:,} bytes")
+                raise ConnectionError(f"more than {MAX_BYTES:,} bytes")
+            with _disk_errors(target):
+                file.write(chunk)
+                file.flush()
+    if have < total:
+        raise ConnectionError(f"connection closed after {have:,} of {total:,} bytes")
 
 
 def _connect(url: str, have: int) -> HTTPResponse:
     if not url.startswith(("https://", "http://")):
-        raise _NetworkError("only http and https addresses are fetched")
+        raise ConnectionError("only http and https addresses are fetched")
     headers = {"User-Agent": "invaug"} | ({"Range": f"bytes={have}-"} if have else {})
-    with _network_errors():
-        response: HTTPResponse = urlopen(Request(url, headers=headers), timeout=TIMEOUT)  # noqa: S310 - the scheme is checked above
+    response: HTTPResponse = urlopen(Request(url, headers=headers), timeout=TIMEOUT)  # noqa: S310 - the scheme is checked above
     return response
-
-
-def _chunks(response: HTTPResponse) -> Iterator[bytes]:
-    while True:
-        with _network_errors():
-            chunk = response.read(CHUNK)
-        if not chunk:
-            return
-        yield chunk
 
 
 def _md5(file: BufferedIOBase) -> str:

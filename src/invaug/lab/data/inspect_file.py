@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import hashlib
-import os
 from collections.abc import Iterator
 from contextlib import suppress
 from functools import partial
@@ -13,17 +12,8 @@ from typing import NamedTuple
 import numpy as np
 from PIL import Image, ImageOps
 
-from invaug.lab.data.decode import (
-    DEEP,
-    DEEP_GREY,
-    FORMATS,
-    ORIENTATION,
-    Stream,
-    open_image,
-    open_stream,
-    printable,
-    why_unreadable,
-)
+from invaug.lab.data import decode
+from invaug.lab.data.decode import Stream, printable
 from invaug.lab.errors import UserError
 
 THIN = 20  # times one side is the other: most of such an image is cut away
@@ -33,18 +23,13 @@ MODES = {
     "1": "1 bit per pixel: converted to grey",
     "P": "palette: converted to its colours",
     "CMYK": "CMYK, made for printing: converted to RGB, colours may shift",
-    "YCbCr": "YCbCr: converted to RGB",
-    "LAB": "Lab: converted to RGB",
-    "HSV": "HSV: converted to RGB",
+    **{mode: f"{mode}: converted to RGB" for mode in ("YCbCr", "LAB", "HSV")},
     "F": "floating point: converted to bytes",
-    **dict.fromkeys(DEEP_GREY, "16 bits: the upper 8 are kept"),
+    **dict.fromkeys(decode.DEEP_GREY, "16 bits: the upper 8 are kept"),
 }
 """What happens to images that are neither 8-bit grey nor 8-bit RGB."""
 FOREIGN = (
-    (0, b"<!doctype html", "an HTML page, not an image"),
-    (0, b"<html", "an HTML page, not an image"),
-    (0, b"<?xml", "XML, not an image of pixels"),
-    (0, b"<svg", "SVG, not an image of pixels"),
+    (0, b"<", "HTML, XML or SVG, not an image of pixels"),
     (0, b"version https://git-lfs", "a Git LFS pointer: git lfs pull fetches the image"),
     (0, b"%pdf", "a PDF"),
     (0, b"pk\x03\x04", "a zip archive"),
@@ -82,15 +67,16 @@ def inspect_file(path: Path) -> Inspection:
     start = b""
     try:
         notes = tuple(_path_notes(path))
-        with open_stream(path) as stream:
+        with decode.open_stream(path) as stream:
             start = stream.read(64)
             if not start:
                 return Inspection("empty: 0 bytes", notes=notes)
             digest = _digest(stream)
-            with open_image(stream) as image:
+            with decode.open_image(stream) as image:
                 size, mode, kind = image.size, image.mode, image.format
                 notes += (*_header_notes(image, path), *_pixel_notes(image))
-            notes += tuple(_end_notes(stream, kind))
+            if kind == "PNG":
+                _check_png(stream)
     except Exception as error:  # decoders raise what they like on hostile bytes
         return Inspection(_explain(error, start), isinstance(error, OSError) and bool(error.errno), notes)
     return Inspection("", False, notes, size, mode, digest)
@@ -98,7 +84,7 @@ def inspect_file(path: Path) -> Inspection:
 
 def _explain(error: Exception, start: bytes) -> str:
     """Return why an image cannot be read; what it is instead, if its first bytes tell."""
-    reason = why_unreadable(error)
+    reason = decode.why_unreadable(error)
     if "not an image" not in reason:
         return next((f"{meaning}: {reason}" for sign, meaning in MEANINGS if sign in reason.lower()), reason)
     start = start.lower()
@@ -121,7 +107,7 @@ def name_notes(name: str) -> Iterator[str]:
 
 def _header_notes(image: Image.Image, path: Path) -> Iterator[str]:
     """Yield what is unusual about an image that is open but not decoded."""
-    kind, claimed = image.format or "", FORMATS.get(path.suffix.lower())
+    kind, claimed = image.format or "", decode.FORMATS.get(path.suffix.lower())
     if claimed and kind.replace("MPO", "JPEG") != claimed:  # photographs of two pictures are JPEGs by another name
         yield f"{kind} named {path.suffix}"
     width, height = image.size
@@ -141,11 +127,11 @@ def _pixel_notes(image: Image.Image) -> Iterator[str]:
     """Decode an image as training does, at the smallest scale; yield what is unusual about it."""
     image.draft(None, (1, 1))  # a JPEG is read to its end all the same
     image.load()
-    if image.getexif().get(ORIENTATION, 1) in range(2, 9):
+    if image.getexif().get(decode.ORIENTATION, 1) in range(2, 9):
         ImageOps.exif_transpose(image)
         yield "turned upright by its EXIF tag"
-    if image.mode in DEEP:
-        DEEP[image.mode](np.asarray(image))
+    if image.mode in decode.DEEP:
+        decode.DEEP[image.mode](np.asarray(image))
     with suppress(Exception):  # training needs none of this
         if all(low == high for low, high in np.reshape(image.getextrema(), (-1, 2))):
             yield "blank: all pixels are the same"
@@ -153,18 +139,13 @@ def _pixel_notes(image: Image.Image) -> Iterator[str]:
             yield f"{n_frames} frames: the first is taken"
 
 
-def _end_notes(stream: Stream, kind: str | None) -> Iterator[str]:
-    """Raise or yield what decoding does not show: Pillow skips the checksums of pixels, and what should follow them."""
-    if kind == "PNG":
-        stream.seek(0)
-        with Image.open(stream, formats=("PNG",)) as image:
-            image.verify()  # all checksums but that of IEND, before which it stops
-        if stream.read(4) != IEND_CHECKSUM:
-            raise UserError("damaged or cut short: the checksum of IEND is wrong")
-    if kind == "GIF":
-        stream.seek(-min(64, stream.seek(0, os.SEEK_END)), os.SEEK_END)
-        if not stream.read().rstrip(b"\0").endswith(b";"):
-            yield "no mark at its end: perhaps cut short"
+def _check_png(stream: Stream) -> None:
+    """Raise at damage that decoding does not show: Pillow skips the checksums of pixels and what follows them."""
+    stream.seek(0)
+    with Image.open(stream, formats=("PNG",)) as image:
+        image.verify()  # all checksums but that of IEND, before which it stops
+    if stream.read(4) != IEND_CHECKSUM:
+        raise UserError("damaged or cut short: the checksum of IEND is wrong")
 
 
 def _digest(stream: Stream) -> bytes:

@@ -6,14 +6,13 @@ import math
 from dataclasses import dataclass
 from difflib import get_close_matches
 from pathlib import Path
-from typing import Any, Literal, NamedTuple, get_args
+from typing import Any, Literal
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from invaug.checks import require
 from invaug.lab.data import splits, synthetic
 from invaug.lab.data.check import OnBad, drop_bad_files
 from invaug.lab.data.decode import Shape, choose_shape, decode_all, resize_all
@@ -23,9 +22,10 @@ from invaug.lab.data.npz import check_classes, read_npz
 from invaug.lab.data.readers import Arrays
 from invaug.lab.data.splits import Split, hold_out
 from invaug.lab.errors import UserError, nearest
-from invaug.transforms.images import MAX_SIDE
 
 Subset = Literal["random", "first"]
+Parts = tuple[tuple[str, ...], Split, Split | None, Split | None]
+"""The classes of a dataset, and its training, validation and test images."""
 MAX_RESIDENT = 1_500_000_000  # bytes of pixels that live in memory and on the device: Tiny ImageNet (1.35e9) fits
 TEST_FRACTION = 0.2  # of a dataset that has no test images of its own
 N_MEASURED = 1024  # images whose mean and std represent a dataset too large for memory
@@ -45,15 +45,6 @@ class Dataset:
     image_shape: Shape
 
 
-class _Parts(NamedTuple):
-    """A dataset whose image files are not decoded yet; `test` is None if it has to be split off."""
-
-    classes: tuple[str, ...]
-    train: Split
-    val: Split | None = None
-    test: Split | None = None
-
-
 def load_dataset(
     data: str,
     *,
@@ -71,6 +62,8 @@ def load_dataset(
 ) -> Dataset:
     """Return a dataset by its known name, or from an .npz file or a folder of images.
 
+    The ranges of the options are checked where users give them, in the config.
+
     Args:
         data_dir: Where known datasets are stored or downloaded to; else INVAUG_DATA, else the user's cache.
         fraction: Share of the training images of each class that is used.
@@ -82,7 +75,6 @@ def load_dataset(
         on_bad: Whether image files that cannot be used stop the loading, or are left out if they are few.
         with_test: False loads only one test image.
     """
-    _check_options(fraction, per_class, val_fraction, image_size, seed, on_bad)
     name, classes, train, val, test = _find_parts(data, data_dir, image_size, download, on_bad)
     test = test if with_test else test.take(np.arange(1))
     train = splits.take_subset(train, classes, fraction, per_class, seed, first=subset == "first")
@@ -90,7 +82,8 @@ def load_dataset(
         raise UserError(f"{data} has validation images of its own: leave out val_fraction, got {val_fraction}")
     if val_fraction:
         train, val = hold_out(train, classes, val_fraction, "val_fraction", seed, splits.HOLD_OUT, part=val_fold)
-    in_memory = sum(_n_bytes(split) for split in (train, val, test) if split) <= MAX_RESIDENT
+    n_bytes = sum(len(split) * math.prod(split.shape or (0,)) for split in (train, val, test) if split)
+    in_memory = n_bytes <= MAX_RESIDENT
     train, test = _prepare(train, image_size, in_memory), _prepare(test, image_size, in_memory)
     val = _prepare(val, image_size, in_memory) if val else None
     mean, std = _moments(train, SOURCES.get(data, Source("")))  # a planted dataset has moments of its own
@@ -103,22 +96,6 @@ def peek_dataset(data: str, *, data_dir: Path | None = None) -> tuple[int, Shape
     return len(train), train.image_shape, val is not None
 
 
-def _check_options(
-    fraction: float, per_class: int | None, val_fraction: float, image_size: int | None, seed: int, on_bad: str
-) -> None:
-    rules = (
-        (0 < fraction <= 1, f"fraction must be above 0 and at most 1, got {fraction}"),
-        (per_class is None or per_class >= 1, f"per_class must be at least 1, got {per_class}"),
-        (per_class is None or fraction == 1, f"give fraction or per_class, not both: got {fraction} and {per_class}"),
-        (0 <= val_fraction < 1, f"val_fraction must be at least 0 and below 1, got {val_fraction}"),
-        (image_size is None or 1 <= image_size <= MAX_SIDE, f"image_size must be 1 to {MAX_SIDE}, got {image_size}"),
-        (seed >= 0, f"seed must be at least 0, got {seed}"),
-        (on_bad in get_args(OnBad), f"on_bad must be stop or skip, got {on_bad}"),
-    )
-    for holds, message in rules:
-        require(holds, message, UserError)
-
-
 def _find_parts(
     data: str, data_dir: Path | None, image_size: int | None, download: bool, on_bad: OnBad
 ) -> tuple[str, tuple[str, ...], Split, Split | None, Split]:
@@ -129,25 +106,25 @@ def _find_parts(
             content = drop_bad_files(content, on_bad)
     except OSError as error:  # no permission, a name too long
         raise UserError(f"cannot read {error.filename or data}: {error.strerror or error}") from error
-    source = SOURCES.get(data, Source(""))  # a folder of yours may be called mnist and still be yours
     if isinstance(content, Listing):
-        parts = _from_files(content, source.shape, image_size)
+        source = SOURCES.get(data, Source(""))  # a folder of yours may be called mnist and still be yours
+        classes, train, val, test = _from_files(content, source.shape, image_size)
     else:
-        parts = _from_arrays(content)
-    classes, train, val, test = _plant_symmetry(parts, data)
+        classes, train, val, test = _from_arrays(content)
     if test is None:  # the same test images whatever the seed
         train, test = hold_out(train, classes, TEST_FRACTION, "a test set", 0, splits.TEST)
     return name, classes, train, val, test
 
 
 def _open(data: str, data_dir: Path | None, download: bool) -> tuple[str, Arrays | Listing]:
-    """Return the name of a dataset and its contents."""
-    known, kind = _split_name(data)
-    if known:
+    """Return the name of a dataset and its contents; `mnist+r180` is MNIST with a symmetry planted in it."""
+    known, _, kind = data.partition("+")
+    if known in SOURCES and not (kind and Path(data).exists()):
         if kind:
             synthetic.find(kind)
         found = obtain_source(known, data_dir, download=download)
-        return data, read_npz(found) if isinstance(found, Path) else found
+        content = read_npz(found) if isinstance(found, Path) else found
+        return data, _plant_symmetry(content, kind, known) if kind else content
     path = Path(data).expanduser()
     if data and path.is_dir():
         return path.resolve().name, list_folder(path)
@@ -160,13 +137,18 @@ def _open(data: str, data_dir: Path | None, download: bool) -> tuple[str, Arrays
     raise UserError(f"unknown dataset {data}, and no such file or folder: {nearest(data.lower(), SOURCES)}")
 
 
-def _split_name(data: str) -> tuple[str, str]:
-    """Return the known dataset that a name starts with, and the symmetry planted in it: `mnist+r180`."""
-    known, _, kind = data.partition("+")
-    return (known, kind) if known in SOURCES and not (kind and Path(data).exists()) else ("", "")
+def _plant_symmetry(content: Arrays | Listing, kind: str, known: str) -> Arrays:
+    if isinstance(content, Listing):
+        raise UserError(f"a symmetry can be planted in images in memory, not in the files of {known}")
+
+    def plant(images: NDArray[Any], seed: int) -> NDArray[Any]:
+        return synthetic.plant(torch.from_numpy(np.array(images)), kind, seed).numpy()
+
+    x_test = None if content.x_test is None else plant(content.x_test, synthetic.TEST)
+    return content._replace(x_train=plant(content.x_train, synthetic.TRAIN), x_test=x_test)
 
 
-def _from_files(listing: Listing, known: Shape | None, image_size: int | None) -> _Parts:
+def _from_files(listing: Listing, known: Shape | None, image_size: int | None) -> Parts:
     parts = (listing.train, listing.val, listing.test)
     if known is None:
         shape = choose_shape([path for part in parts if part for path in part.paths], image_size)
@@ -177,36 +159,16 @@ def _from_files(listing: Listing, known: Shape | None, image_size: int | None) -
         return Split(torch.tensor(part.targets, dtype=torch.int64), None, part.paths, shape)
 
     val, test = (split(part) if part else None for part in parts[1:])
-    return _Parts(listing.classes, split(listing.train), val, test)
+    return listing.classes, split(listing.train), val, test
 
 
-def _from_arrays(arrays: Arrays) -> _Parts:
+def _from_arrays(arrays: Arrays) -> Parts:
     def split(images: NDArray[Any], labels: NDArray[Any] | None) -> Split:
         owned = np.require(images, np.uint8, ("C", "W", "O"))  # torch wants memory it may write to
         return Split(torch.from_numpy(np.array(labels, np.int64)), torch.from_numpy(owned))
 
     test = None if arrays.x_test is None else split(arrays.x_test, arrays.y_test)
-    return _Parts(check_classes(arrays), split(arrays.x_train, arrays.y_train), test=test)
-
-
-def _plant_symmetry(parts: _Parts, data: str) -> _Parts:
-    """Return the parts, with the symmetry that the name asks for planted in them."""
-    known, kind = _split_name(data)
-    if not kind:
-        return parts
-
-    def plant(split: Split, seed: int) -> Split:
-        if split.images is None:
-            raise UserError(f"a symmetry can be planted in images in memory, not in the files of {known}")
-        return Split(split.targets, synthetic.plant(split.images, kind, seed))
-
-    test = parts.test and plant(parts.test, synthetic.TEST)
-    return parts._replace(train=plant(parts.train, synthetic.TRAIN), test=test)
-
-
-def _n_bytes(split: Split) -> int:
-    """Return the bytes that the files of a split take once decoded."""
-    return len(split) * math.prod(split.shape) if split.shape else 0
+    return check_classes(arrays), split(arrays.x_train, arrays.y_train), None, test
 
 
 def _prepare(split: Split, image_size: int | None, in_memory: bool) -> Split:

@@ -10,8 +10,8 @@ from typing import NamedTuple
 from invaug.lab.data.check import inspect_files
 from invaug.lab.data.decode import printable
 from invaug.lab.data.folder import is_image_name, list_folder
-from invaug.lab.data.inspect_file import Inspection, name_notes
-from invaug.lab.data.scan.report import WHOLE, Finding, Report, Scanned, find_duplicates
+from invaug.lab.data.inspect_file import name_notes
+from invaug.lab.data.scan.report import WHOLE, Finding, Report
 from invaug.lab.errors import UserError
 
 SKIPPED = "._"  # first letters of folders that are not classes
@@ -29,12 +29,8 @@ def scan_folder(root: Path) -> Report:
     files = _list_labelled(root, report)
     paths = [file.path for file in files]
     inspections = inspect_files(paths)
-    report.files = len(files)
-    for file in files:
-        _add(report, file, inspections[file.path], root)
-    report.notes += find_duplicates(
-        Scanned(_name(file.path, root), file.part, file.label, inspections[file.path].digest) for file in files
-    )
+    for path, part, label in files:
+        report.add(_name(path, root), part, label, inspections[path])
     report.notes += _left_out(root, paths, report)
     return report
 
@@ -54,18 +50,6 @@ def _list_labelled(root: Path, report: Report) -> list[_Labelled]:
         if files
         for path, target in zip(*files, strict=True)
     ]
-
-
-def _add(report: Report, file: _Labelled, found: Inspection, root: Path) -> None:
-    name = _name(file.path, root)
-    counts = report.classes.setdefault(file.part, {})
-    counts[file.label] = counts.get(file.label, 0) + (not found.bad)
-    if found.bad:
-        report.bad.append(Finding(name, found.bad))
-    report.notes += [Finding(name, note) for note in found.notes]
-    if found.size:
-        report.sizes["{} x {}".format(*found.size)] += 1
-        report.modes[found.mode] += 1
 
 
 def _left_out(root: Path, taken: Sequence[Path], report: Report) -> Iterator[Finding]:

@@ -12,8 +12,8 @@ from numpy.typing import NDArray
 
 from invaug.lab.data import npz
 from invaug.lab.data.decode import printable
-from invaug.lab.data.readers import Arrays
-from invaug.lab.data.scan.report import Finding, Report, Scanned, find_duplicates
+from invaug.lab.data.inspect_file import Inspection
+from invaug.lab.data.scan.report import Finding, Report
 from invaug.lab.errors import UserError
 from invaug.lab.terminal import with_progress
 
@@ -35,13 +35,10 @@ def scan_npz(path: Path) -> Report:
             report.bad.append(Finding(path.name, printable(str(error))))
         return report
     for part in PARTS:
+        report.classes[part] = dict.fromkeys(classes, 0)
         images, labels = getattr(found, f"x_{part}"), getattr(found, f"y_{part}")
-        n, channels, height, width = images.shape
-        report.classes[part] = dict(zip(classes, np.bincount(labels, minlength=len(classes)).tolist(), strict=True))
-        report.files += n
-        report.sizes[f"{width} x {height}"] += n
-        report.modes[CHANNELS.get(channels, f"{channels} channels")] += n
-    report.notes += find_duplicates(_read_images(found, classes, report))
+        for row, image in enumerate(with_progress(images, f"checking {part} images", len(images))):
+            report.add(f"x_{part}[{row}]", part, classes[labels[row]], _inspect_image(image))
     return report
 
 
@@ -85,13 +82,12 @@ def _name_rows(name: str, wrong: NDArray[np.bool_], what: str) -> Iterator[Findi
         yield Finding(name, f"{what}: {len(rows):,} of {len(wrong):,}, image {some}")
 
 
-def _read_images(arrays: Arrays, classes: tuple[str, ...], report: Report) -> Iterator[Scanned]:
-    """Yield every image with its digest; blank ones are noted."""
-    for part in PARTS:
-        images, labels = getattr(arrays, f"x_{part}"), getattr(arrays, f"y_{part}")
-        for row, image in enumerate(with_progress(images, f"checking {part} images", len(images))):
-            name, content = f"x_{part}[{row}]", image.tobytes()
-            if content == content[:1] * len(content):
-                report.notes.append(Finding(name, "blank: all pixels are the same"))
-            digest = hashlib.blake2b(content, digest_size=16).digest()
-            yield Scanned(name, part, classes[labels[row]], digest)
+def _inspect_image(image: NDArray[np.uint8]) -> Inspection:
+    content, (channels, height, width) = image.tobytes(), image.shape
+    blank = content == content[:1] * len(content)
+    return Inspection(
+        notes=("blank: all pixels are the same",) if blank else (),
+        size=(width, height),
+        mode=CHANNELS.get(channels, f"{channels} channels"),
+        digest=hashlib.blake2b(content, digest_size=16).digest(),
+    )

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import json
 from collections import Counter
-from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from typing import NamedTuple
+
+from invaug.lab.data.inspect_file import Inspection
 
 WHOLE = "images"  # the part of a folder that training will split itself
 
@@ -33,6 +34,24 @@ class Report:
     sizes: Counter[str] = field(default_factory=Counter)
     modes: Counter[str] = field(default_factory=Counter)
 
+    _first: dict[bytes, tuple[str, str, str]] = field(default_factory=dict)
+    """Name, part and class of the first image with these bytes."""
+
+    def add(self, name: str, part: str, label: str, found: Inspection) -> None:
+        """Count an image and note what was found out about it."""
+        self.files += 1
+        counts = self.classes.setdefault(part, {})
+        counts[label] = counts.get(label, 0) + (not found.bad)
+        if found.bad:
+            self.bad.append(Finding(name, found.bad))
+        self.notes += [Finding(name, note) for note in found.notes]
+        if found.size:
+            self.sizes["{} x {}".format(*found.size)] += 1
+            self.modes[found.mode] += 1
+            before = self._first.setdefault(found.digest, (name, part, label))
+            if before[0] != name:
+                self.notes.append(Finding(name, _describe_copy(*before, part, label)))
+
     def as_json(self) -> str:
         """Return the report as one JSON document."""
         lists = {name: [found._asdict() for found in getattr(self, name)] for name in ("bad", "notes")}
@@ -40,27 +59,13 @@ class Report:
         return json.dumps({"path": self.path, "files": self.files, "usable": not self.bad, **lists, **counts})
 
 
-class Scanned(NamedTuple):
-    """An image: its name, the part it belongs to, its class, and a digest of its bytes if it can be read."""
-
-    name: str
-    part: str
-    label: str
-    digest: bytes
-
-
-def find_duplicates(images: Iterable[Scanned]) -> Iterator[Finding]:
-    """Yield every image whose bytes occurred before, with the harm that does."""
-    first: dict[bytes, Scanned] = {}
-    for image in images:
-        before = first.setdefault(image.digest, image)
-        if before is image or not image.digest:
-            continue
-        harm = []
-        if before.part != image.part:
-            harm.append(f"one image in {before.part} and in {image.part}, a leak")
-        if before.label != image.label:
-            harm.append(f"one image in two classes, {before.label} and {image.label}")
-        if not harm and image.part == WHOLE:
-            harm.append("training and test may get one each")
-        yield Finding(image.name, ": ".join([f"same bytes as {before.name}", *filter(None, ["; ".join(harm)])]))
+def _describe_copy(name: str, first_part: str, first_label: str, part: str, label: str) -> str:
+    """Return that an image has the same bytes as another, and the harm that does."""
+    harm = []
+    if first_part != part:
+        harm.append(f"one image in {first_part} and in {part}, a leak")
+    if first_label != label:
+        harm.append(f"one image in two classes, {first_label} and {label}")
+    if not harm and part == WHOLE:
+        harm.append("training and test may get one each")
+    return f"same bytes as {name}" + (f": {'; '.join(harm)}" if harm else "")
