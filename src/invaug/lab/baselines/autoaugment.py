@@ -9,6 +9,8 @@ from __future__ import annotations
 import numpy as np
 
 from invaug.lab.baselines.policy import AUTOAUGMENT_OPS, Policy, equal_rows, policy_of_rows
+from invaug.lab.config.schema import Config
+from invaug.lab.data.load import Dataset
 
 CIFAR10 = """
 Invert       0.1 7  Contrast     0.2 6
@@ -97,6 +99,11 @@ Equalize     0.8 8  Equalize     0.6 3
 
 TABLES = {"cifar10": CIFAR10, "cifar100": CIFAR10, "svhn": SVHN, "imagenet": IMAGENET}
 """Which table a dataset uses; any other uses ImageNet's. CIFAR-100 uses CIFAR-10's, as in the paper."""
+
+
+def published_policy(_: Config, dataset: Dataset) -> Policy:
+    """Return the policy of --method autoaugment."""
+    return autoaugment(dataset.name)
 
 
 def autoaugment(dataset: str) -> Policy:

@@ -17,6 +17,8 @@ from torch import Tensor
 from invaug import ops
 from invaug.checks import check_known, require
 from invaug.lab.baselines.policy import IDENTITY, Array, Policy, Rows, policy_of_rows
+from invaug.lab.config.schema import Config
+from invaug.lab.data.load import Dataset
 from invaug.lab.data.npz import read_arrays
 from invaug.lab.errors import UserError
 from invaug.transforms.draw import Draw
@@ -57,6 +59,11 @@ OPS = {
 """The operations a file may name, with the widest range it may give them; shifts are shares of the image."""
 
 PROBABILITIES = {"RandFlip": 0.5}
+
+
+def policy_of_file(config: Config, _: Dataset) -> Policy:
+    """Return the policy of --method deepaa."""
+    return deepaa(config.method.policy or "")
 
 
 def deepaa(path: str | PathLike[str]) -> Policy:

@@ -16,7 +16,10 @@ from torch import Tensor
 
 from invaug import ops
 from invaug.checks import require
+from invaug.lab.config.schema import Config
+from invaug.lab.data.load import Dataset
 from invaug.lab.errors import UserError
+from invaug.lab.train.sets import transform_set
 from invaug.transforms.draw import Draw
 from invaug.transforms.ops import Op
 from invaug.transforms.set import TransformSet
@@ -44,6 +47,16 @@ class Policy:
     def apply(self, images: Tensor, draw: Draw) -> Tensor:
         """Return new images, each under its transformations, layer after layer; the same draw gives the same bytes."""
         return self.action(self.transforms, images, draw)
+
+
+def trivial_augment(config: Config, _: Dataset) -> Policy:
+    """Return the policy of --method trivial."""
+    return trivial(transform_set(config))
+
+
+def rand_augment(config: Config, _: Dataset) -> Policy:
+    """Return the policy of --method randaugment."""
+    return randaugment(config.method.n_ops, config.method.magnitude)
 
 
 def trivial(transforms: TransformSet) -> Policy:
