@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -19,7 +18,13 @@ NAMES = (*REQUIRED, "classes")
 
 def read_npz(path: Path) -> Arrays:
     """Return the dataset of an .npz, its images as bytes and its labels as integers."""
-    return as_dataset(read_arrays(path, NAMES), path)
+    arrays = read_arrays(path, NAMES)
+    if missing := [name for name in REQUIRED if name not in arrays]:
+        raise UserError(f"{path} has no {missing[0]}: it holds {', '.join(names_in(path)) or 'no named arrays'}")
+    x_train, x_test = (_as_pixels(arrays[name], f"{name} of {path}") for name in ("x_train", "x_test"))
+    y_train, y_test = (_as_labels(arrays[name], f"{name} of {path}") for name in ("y_train", "y_test"))
+    classes = tuple(str(name) for name in arrays.get("classes", np.array([])).reshape(-1))
+    return Arrays(x_train, y_train, x_test, y_test, classes)
 
 
 def names_in(path: Path) -> list[str]:
@@ -33,20 +38,6 @@ def read_arrays(path: Path, names: tuple[str, ...]) -> dict[str, NDArray[Any]]:
     with reading(path), path.open("rb") as file:  # numpy leaves a broken file open
         found = np.load(file, allow_pickle=False)
         return {name: found[name] for name in wanted}
-
-
-def as_dataset(arrays: Mapping[str, NDArray[Any]], path: Path) -> Arrays:
-    """Return arrays as a dataset, its images as bytes and its labels as integers."""
-    if missing := [name for name in REQUIRED if name not in arrays]:
-        raise UserError(f"{path} has no {missing[0]}: it holds {', '.join(names_in(path)) or 'no named arrays'}")
-    x_train, x_test = (_as_pixels(arrays[name], f"{name} of {path}") for name in ("x_train", "x_test"))
-    y_train, y_test = (_as_labels(arrays[name], f"{name} of {path}") for name in ("y_train", "y_test"))
-    return Arrays(x_train, y_train, x_test, y_test, class_names(arrays))
-
-
-def class_names(arrays: Mapping[str, NDArray[Any]]) -> tuple[str, ...]:
-    """Return the names of the classes, if the arrays have them."""
-    return tuple(str(name) for name in arrays.get("classes", np.array([])).reshape(-1))
 
 
 def check_classes(arrays: Arrays) -> tuple[str, ...]:
@@ -74,7 +65,8 @@ def _check_labels(name: str, images: NDArray[Any], labels: NDArray[Any], n_class
     wrong = (labels < 0) | (labels >= n_classes)
     if wrong.any():
         row = int(wrong.argmax())
-        raise UserError(f"y_{name} must be from 0 to {max(n_classes - 1, 1)}, got {labels[row]} at image {row}")
+        found = f"got {labels[row]} at image {row} and {wrong.sum() - 1} more"
+        raise UserError(f"y_{name} must be from 0 to {max(n_classes - 1, 1)}, {found}")
 
 
 def _as_pixels(array: NDArray[Any], name: str) -> NDArray[np.uint8]:
