@@ -286,10 +286,3 @@ def test_images_too_many_for_the_device_stay_and_are_moved_batch_by_batch(monkey
 def test_too_few_images_for_a_batch_are_refused_before_the_first() -> None:
     with pytest.raises(UserError, match="20 images are too few for a batch of 1 x 21 with drop_last"):
         batches(in_memory(20), 21, epoch=0, seed=0, shuffle=True, drop_last=True)
-
-
-def test_a_split_is_images_or_files_and_as_many_targets() -> None:
-    with pytest.raises(ValueError, match="either images, or files and their shape"):
-        Split(torch.zeros(3, dtype=torch.int64))
-    with pytest.raises(ValueError, match="one target per image, got 3 for 2 images"):
-        Split(torch.zeros(3, dtype=torch.int64), torch.zeros(2, 1, 4, 4, dtype=torch.uint8))

@@ -247,8 +247,7 @@ def test_images_are_read_out_of_a_zip_without_unpacking_it(tmp_path: Path, monke
     assert sorted(path.name for path in tmp_path.iterdir()) == ["a.png", "pack.zip"]
 
 
-def test_many_images_are_decoded_in_their_order(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(decode, "THREADED_SIDE", 4)
+def test_many_images_are_decoded_in_their_order(tmp_path: Path) -> None:
     files = [saved(tmp_path / f"{value}.png", np.full((4, 4), value, np.uint8)) for value in range(150)]
     images = decode.decode_all(files, (1, 4, 4))
     assert images.shape == (150, 1, 4, 4)

@@ -295,7 +295,7 @@ def test_training_stops_on_bad_files_with_the_first_ten_and_the_count(tmp_path: 
         load_dataset(str(root))
     message = str(caught.value)
     assert len(re.findall(r"(?:cat|dog)/\S+ \(", message)) == 10
-    assert f"…: see invaug scan {root}, fix or remove them, or leave them out with --on-bad skip" in message
+    assert f"…: see invaug scan {root}, then fix or remove them (--on-bad skip leaves out at most 1 %)" in message
     assert "\n" not in message
 
 
@@ -314,7 +314,7 @@ def test_skipping_leaves_out_one_percent_and_says_so(tmp_path: Path, capsys: pyt
 
 def test_skipping_more_is_refused(tmp_path: Path) -> None:
     root = write_folder(tmp_path, 198, BAD["empty.jpg"], BAD["page.jpg"], BAD["cut.bmp"])
-    with pytest.raises(UserError, match=r"3 of 201 image files .* because --on-bad skip leaves out at most 1 %$"):
+    with pytest.raises(UserError, match=r"3 of 201 image files .* \(--on-bad skip leaves out at most 1 %\)$"):
         load_dataset(str(root), on_bad="skip")
 
 

@@ -122,17 +122,14 @@ class _Decoder(data.Dataset[Tensor | str]):
 
     def __getitem__(self, rows: Rows) -> Tensor | str:
         files, shape = self.split.files or (), self.split.image_shape
-        images = np.empty((len(rows), *shape), np.uint8)
         try:
             with quiet():
-                for i, row in enumerate(rows):
-                    images[i] = decode(files[row], shape)
+                return torch.from_numpy(np.stack([decode(files[row], shape) for row in rows]))
         except UserError as error:
             return str(error)
-        return torch.from_numpy(images)
 
 
-def _loader(split: Split, rows: list[Rows], device: torch.device, workers: int) -> data.DataLoader[Any]:
+def _make_loader(split: Split, rows: list[Rows], device: torch.device, workers: int) -> data.DataLoader[Any]:
     with quiet():  # torch warns of more workers than cores, which the user asked for
         return data.DataLoader(
             _Decoder(split),
@@ -168,8 +165,8 @@ def _end_with_parent() -> None:
 
 
 def _from_files(split: Split, rows: list[Rows], device: torch.device, workers: int) -> Iterator[Batch]:
-    loader = _loader(split, rows, device, min(workers, len(rows)))
-    for row, images in zip(rows, _decoded(loader), strict=True):
+    loader = _make_loader(split, rows, device, min(workers, len(rows)))
+    for row, images in zip(rows, _receive_decoded(loader), strict=True):
         if isinstance(images, str):
             raise UserError(images)
         indices = torch.from_numpy(row)
@@ -177,7 +174,7 @@ def _from_files(split: Split, rows: list[Rows], device: torch.device, workers: i
         yield Batch(images.to(device, non_blocking=True), targets.to(device), indices.to(device))
 
 
-def _decoded(loader: data.DataLoader[Any]) -> Iterator[Tensor | str]:
+def _receive_decoded(loader: data.DataLoader[Any]) -> Iterator[Tensor | str]:
     """Yield what the loader sends; a worker that died gives one clear line, and only here.
 
     torch would raise from a signal handler, in the middle of whatever the main process does at that moment. Without

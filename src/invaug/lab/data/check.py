@@ -6,7 +6,6 @@ import os
 import shlex
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from statistics import median
 from typing import Any, Literal
 
 import PIL
@@ -22,8 +21,6 @@ from invaug.lab.terminal import say
 OnBad = Literal["stop", "skip"]
 QUOTA = 0.01  # share of the files that may be left out
 N_NAMED = 10  # bad files in an error message
-MAX_THREADS = 8  # each may hold an image of the pixel cap
-THREADED_BYTES = 30_000  # of the median file, from which several threads are faster than one
 RULES = 1  # increases when `inspect_file` judges differently
 
 
@@ -40,10 +37,8 @@ def drop_bad_files(listing: Listing, on_bad: OnBad) -> Listing:
     count = f"{len(bad):,} of {len(files):,} image files in {printable(str(root))} cannot be used"
     if on_bad == "stop" or len(bad) > QUOTA * len(files):
         some = ", ".join([*named[:N_NAMED], *(["…"] if len(named) > N_NAMED else [])])
-        limit = f"because --on-bad skip leaves out at most {100 * QUOTA:g} %"
-        skip = "or leave them out with --on-bad skip" if on_bad == "stop" else limit
-        way_out = f"see invaug scan {shlex.quote(printable(str(root)))}, fix or remove them, {skip}"
-        raise UserError(f"{count}: {some}: {way_out}")
+        way_out = f"see invaug scan {shlex.quote(printable(str(root)))}, then fix or remove them"
+        raise UserError(f"{count}: {some}: {way_out} (--on-bad skip leaves out at most {100 * QUOTA:g} %)")
     for line in (f"{count} and are left out:", *(f"  {name}" for name in named)):
         say(line)
     val, test = (part and _without(part, bad, listing.classes) for part in (listing.val, listing.test))
@@ -82,7 +77,7 @@ def inspect_files(files: Sequence[Path], topic: str = "") -> dict[Path, Inspecti
         return {}
     folders = _by_folder(files)
     before = {folder: fingerprint(paths) for folder, paths in folders.items()}
-    found = dict(zip(files, map_in_threads(inspect_file, files, "checking images", _n_threads(files)), strict=True))
+    found = dict(zip(files, map_in_threads(inspect_file, files, "checking images"), strict=True))
     entries = {
         str(folder.absolute()): [before[folder], {path.name: found[path].bad for path in paths if found[path].bad}]
         for folder, paths in folders.items()
@@ -91,12 +86,6 @@ def inspect_files(files: Sequence[Path], topic: str = "") -> dict[Path, Inspecti
     if entries:
         remember(topic or _topic(files), entries)
     return found
-
-
-def _n_threads(files: Sequence[Path]) -> int:
-    """Return how many threads pay: small images spend their time in Python, where threads wait for one another."""
-    sizes = [path.lstat().st_size for path in files[:: max(1, len(files) // 64)]]
-    return min(os.cpu_count() or 1, MAX_THREADS) if median(sizes) > THREADED_BYTES else 1
 
 
 def _by_folder(files: Sequence[Path]) -> dict[Path, list[Path]]:

@@ -48,7 +48,7 @@ MAX_PIXELS = 89_478_485  # where Pillow starts to warn of decompression bombs: a
 MAX_MEMBER = 256 << 20  # bytes of one image inside a zip
 KEPT_SIDE = 256  # images of one common size stay as they are up to this side
 SIDES = (32, 64, 128, 224)  # otherwise they become squares of the largest of these that the median image fills
-THREADED_SIDE = 128  # smaller images spend their time in Python, where threads only wait for one another
+MAX_THREADS = 8  # each may hold an image of the pixel cap
 N_HEADERS = 512  # files whose headers tell that median
 BLOCK = 64  # images per task of a thread
 DEEP_GREY = ("I", "I;16", "I;16B", "I;16L", "I;16N")
@@ -91,14 +91,13 @@ def decode(path: Path, shape: Shape) -> NDArray[np.uint8]:
 
 
 def decode_all(files: Sequence[Path], shape: Shape) -> NDArray[np.uint8]:
-    """Return all images, shape (n, channels, height, width); threads decode large ones."""
+    """Return all images, shape (n, channels, height, width)."""
     images = np.empty((len(files), *shape), np.uint8)
 
     def fill(row: int) -> None:
         images[row] = decode(files[row], shape)
 
-    n_threads = os.cpu_count() if min(shape[1:]) >= THREADED_SIDE else 1
-    map_in_threads(fill, range(len(files)), "decoding images", n_threads)
+    map_in_threads(fill, range(len(files)), "decoding images")
     return images
 
 
@@ -111,12 +110,10 @@ def resize_all(images: NDArray[np.uint8], size: int) -> NDArray[np.uint8]:
     return resized
 
 
-def map_in_threads(
-    function: Callable[[Item], Result], items: Sequence[Item], description: str, n_threads: int | None
-) -> list[Result]:
+def map_in_threads(function: Callable[[Item], Result], items: Sequence[Item], description: str) -> list[Result]:
     """Return the function of each item, under a progress bar."""
     blocks = [items[start : start + BLOCK] for start in range(0, len(items), BLOCK)]
-    with quiet(), ThreadPoolExecutor(n_threads) as pool:
+    with quiet(), ThreadPoolExecutor(min(os.cpu_count() or 1, MAX_THREADS)) as pool:
         results = pool.map(lambda block: [function(item) for item in block], blocks)
         return list(chain.from_iterable(with_progress(results, description, len(blocks))))
 

@@ -25,7 +25,7 @@ Rows = NDArray[np.int64]
 
 @dataclass(frozen=True, eq=False)
 class Split:
-    """Images and their classes: bytes in memory, or files that are decoded on demand."""
+    """Images and their classes: either bytes in memory, or files that are decoded on demand to a shape."""
 
     targets: Tensor
     """int64, shape (n,)."""
@@ -36,13 +36,6 @@ class Split:
     """What the files are decoded to."""
     on_device: dict[str, tuple[Tensor, Tensor]] = field(default_factory=dict, repr=False)
     """Copies of images and targets that `batches` made, by device."""
-
-    def __post_init__(self) -> None:
-        if (self.images is None) == (self.files is None) or (self.files is None) != (self.shape is None):
-            raise ValueError("a split has either images, or files and their shape")
-        n_images = len(self.files or ()) if self.images is None else len(self.images)
-        if n_images != len(self.targets):
-            raise ValueError(f"a split has one target per image, got {len(self.targets)} for {n_images} images")
 
     def __len__(self) -> int:
         return len(self.targets)
