@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager, suppress
-from typing import Any, TextIO, cast
+from typing import Any, TextIO, TypeVar, cast
 
 from invaug.lab.run.atomic import WriteError
+
+Item = TypeVar("Item")
 
 
 def plain(text: str) -> str:
@@ -19,6 +21,15 @@ def plain(text: str) -> str:
 def say(message: str) -> None:
     """Print one line to stderr."""
     print(plain(message), file=sys.stderr)
+
+
+def with_progress(items: Iterable[Item], description: str, total: int | None = None) -> Iterable[Item]:
+    """Return the items under a progress bar on stderr, where that is a terminal."""
+    from rich.console import Console
+    from rich.progress import track
+
+    console = Console(stderr=True)
+    return track(items, description, total=total, console=console, transient=True, disable=not console.is_terminal)
 
 
 class Forgiving:
