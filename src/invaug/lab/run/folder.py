@@ -15,9 +15,9 @@ from torch import Tensor, nn
 
 from invaug.lab.config import schema as configs
 from invaug.lab.config.schema import Config
-from invaug.lab.data.datasets import Dataset
+from invaug.lab.data.load import Dataset
 from invaug.lab.errors import UserError
-from invaug.lab.models import build
+from invaug.lab.models.build import build_model, is_custom
 from invaug.lab.run import atomic, checkpoint, files
 from invaug.lab.run.files import shorten
 from invaug.lab.terminal import plain, say
@@ -116,17 +116,17 @@ def read_trusted(folder: Path, trust_model: bool) -> Config:
 
 def check_trust(folder: Path, config: Config, trust_model: bool) -> None:
     """Refuse to run code that a run names without the user's consent: the folder may come from elsewhere."""
-    if build.is_own(config.model) and not trust_model:
+    if is_custom(config.model) and not trust_model:
         way_out = "add --trust-model (trust_model=True in Python) if you know where it comes from"
         raise UserError(f"the model of {folder} is code, {config.model}, which would run here: {way_out}")
 
 
 def check_fits(folder: Path, config: Config, facts: DataFacts, weights: Any) -> None:
     """Refuse weights that do not fit the model, before a hostile config can ask for too much memory."""
-    if build.is_own(config.model):
+    if is_custom(config.model):
         return
     with torch.device("meta"):  # shapes only, no memory
-        expected = build.build(config.model, len(facts.classes), facts.image_shape).state_dict()
+        expected = build_model(config.model, len(facts.classes), facts.image_shape).state_dict()
     if not isinstance(weights, dict) or _shapes(expected) != _shapes(weights):
         raise _misfit(folder, config, facts)
 
@@ -184,7 +184,7 @@ def load(
         warn(message)
     weights = saved.state.get("ema") or saved.state.get("model")
     check_fits(folder, config, facts, weights)
-    network = build.build(config.model, len(facts.classes), facts.image_shape)
+    network = build_model(config.model, len(facts.classes), facts.image_shape)
     try:
         network.load_state_dict(weights)  # type: ignore[arg-type]  # load_state_dict checks it
     except (RuntimeError, TypeError, AttributeError):
