@@ -15,7 +15,7 @@ from tests.support.images import Apply, MakeImages, by_torch, import_torchvision
 
 UNTRACED = ("tests/test_faults.py", "tests/test_distributed.py", "tests/kernels", "tests/lab/baselines")
 UNTRACED += tuple(f"tests/lab/{area}" for area in ("certify", "insights", "reproduce", "tune"))
-"""Tests that mostly train or compare pixels, over lines that other tests execute too: tracing makes Python 30 % slower."""
+"""Tests that mostly train or compare pixels, on lines that others execute too: tracing makes Python 30 % slower."""
 
 
 @pytest.fixture(scope="session")
