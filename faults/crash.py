@@ -62,8 +62,12 @@ def killed(words: list[str], whole: Ended, random: np.random.Generator, inside: 
             return when, ended
 
 
-@case("kill -9 at a random moment, every third inside a slowed save: weights, optimiser, gamma, EMA and record as of "
-      "the uninterrupted run", full=60, fast=10)  # fmt: skip
+@case(
+    "kill -9 at a random moment, every third inside a slowed save: weights, optimiser, gamma, EMA and record as of "
+    "the uninterrupted run",
+    full=60,
+    fast=10,
+)
 def kills(tries: int, folder: Path) -> Iterable[str]:
     """Kill, go on, compare."""
     data, expected, whole = whole_run(folder, checkpoint_steps=2)
@@ -88,8 +92,9 @@ def many_kills(tries: int, folder: Path) -> Iterable[str]:
         step, after = int(random.integers(1, 4)), 0.01 * random.random()
         when.append(f"{after:.4f} s into step {step}")
         started = (out / "config.toml").exists()
-        ended = run(small.resumed(out) if started else words, signum=signal.SIGKILL, mark=STEP.decode(), count=step,
-                    after=after)  # fmt: skip
+        ended = run(
+            small.resumed(out) if started else words, signum=signal.SIGKILL, mark=STEP.decode(), count=step, after=after
+        )
         if ended.code != -signal.SIGKILL:
             yield f"kill {i} ({when[-1]}): exit {ended.code}: {ended.said}"
     wrong = gone_on(words, out, expected)
@@ -97,8 +102,12 @@ def many_kills(tries: int, folder: Path) -> Iterable[str]:
         yield f"after the kills {'; '.join(when)}: {wrong}"
 
 
-@case("killed at each of 7 points of the first, a middle and the last save: no damaged checkpoint is left, the run "
-      "goes on to the same bytes", full=21, fast=7)  # fmt: skip
+@case(
+    "killed at each of 7 points of the first, a middle and the last save: no damaged checkpoint is left, the run "
+    "goes on to the same bytes",
+    full=21,
+    fast=7,
+)
 def points_of_a_save(tries: int, folder: Path) -> Iterable[str]:
     """Die between two system calls of a save."""
     data, expected, whole = whole_run(folder, checkpoint_steps=2)
@@ -117,8 +126,12 @@ def points_of_a_save(tries: int, folder: Path) -> Iterable[str]:
             yield f"save {number}, {POINTS[point]}: {wrong}"
 
 
-@case("killed at 3 moments of writing config.toml or a line of the record: the same command, or --resume, goes on to "
-      "the same bytes", full=3 * (1 + small.EPOCHS), fast=4)  # fmt: skip
+@case(
+    "killed at 3 moments of writing config.toml or a line of the record: the same command, or --resume, goes on to "
+    "the same bytes",
+    full=3 * (1 + small.EPOCHS),
+    fast=4,
+)
 def points_of_other_writes(tries: int, folder: Path) -> Iterable[str]:
     """Die in whatever is written beside checkpoints."""
     data, expected, _ = whole_run(folder)
@@ -134,9 +147,12 @@ def points_of_other_writes(tries: int, folder: Path) -> Iterable[str]:
 
 
 def full_disk(
-    folder: Path, tries: int, reason: str, fault: Callable[[Path, int, int, np.random.Generator], dict[str, Any]],
+    folder: Path,
+    tries: int,
+    reason: str,
+    fault: Callable[[Path, int, int, np.random.Generator], dict[str, Any]],
     room: Callable[[Path], None],
-) -> Iterator[str]:  # fmt: skip
+) -> Iterator[str]:
     """Let the disk be full from some save on, make room, go on; the last good checkpoint must be as it was."""
     data, expected, whole = whole_run(folder, checkpoint_steps=2)
     size = max(file.stat().st_size for file in (folder / "whole" / "checkpoints").iterdir())
@@ -163,8 +179,12 @@ def badly_told(ended: Ended, out: Path, reason: str) -> str:
     return "; ".join(found.skipped) if found else ""
 
 
-@case("files may not grow (RLIMIT_FSIZE) from a random save on: one line that says so, the last checkpoint intact, "
-      "with room again --resume ends with the same bytes", full=20, fast=2)  # fmt: skip
+@case(
+    "files may not grow (RLIMIT_FSIZE) from a random save on: one line that says so, the last checkpoint intact, "
+    "with room again --resume ends with the same bytes",
+    full=20,
+    fast=2,
+)
 def small_files(tries: int, folder: Path) -> Iterable[str]:
     """Limit the size of files to less than the tensors need."""
 
@@ -174,8 +194,12 @@ def small_files(tries: int, folder: Path) -> Iterable[str]:
     return full_disk(folder, tries, "File too large", fault, lambda _: None)
 
 
-@case("tensors or manifest of a random save written to /dev/full: one line that says so, the last checkpoint intact, "
-      "--resume ends with the same bytes", full=20, fast=2)  # fmt: skip
+@case(
+    "tensors or manifest of a random save written to /dev/full: one line that says so, the last checkpoint intact, "
+    "--resume ends with the same bytes",
+    full=20,
+    fast=2,
+)
 def dev_full(tries: int, folder: Path) -> Iterable[str]:
     """Let the system itself say that there is no space."""
 
@@ -196,8 +220,12 @@ def mounted(folder: Path) -> Iterator[None]:
         subprocess.run(["umount", str(folder)], check=True)  # noqa: S607
 
 
-@case("a disk of 1 MB (tmpfs) that fills up at a random save: one line that says so, the last checkpoint intact, with "
-      "room again --resume ends with the same bytes", full=20, fast=2 if os.geteuid() == 0 else 0)  # fmt: skip
+@case(
+    "a disk of 1 MB (tmpfs) that fills up at a random save: one line that says so, the last checkpoint intact, with "
+    "room again --resume ends with the same bytes",
+    full=20,
+    fast=2 if os.geteuid() == 0 else 0,
+)
 def small_disk(tries: int, folder: Path) -> Iterable[str]:
     """Fill the disk to less than the tensors need."""
     disk = folder / "disk"
@@ -271,8 +299,11 @@ def zeroed_pages(tries: int, folder: Path) -> Iterable[str]:
     return damaged(folder, tries, zero, tensors=2**17)
 
 
-@case("--resume with the newest checkpoint damaged: says so, goes on from the one before to the same bytes",
-      full=20, fast=2)  # fmt: skip
+@case(
+    "--resume with the newest checkpoint damaged: says so, goes on from the one before to the same bytes",
+    full=20,
+    fast=2,
+)
 def damage_and_resume(tries: int, folder: Path) -> Iterable[str]:
     """Kill a run, cut or change its newest checkpoint, go on."""
     data, expected, _ = whole_run(folder, checkpoint_steps=2)
@@ -294,8 +325,12 @@ def damage_and_resume(tries: int, folder: Path) -> Iterable[str]:
             yield f"try {i}, {file.name} cut: exit {ended.code}: {ended.said} {wrong}"
 
 
-@case("SIGTERM and Ctrl-C in turn, at a random step: saved, exit 143 and 130 with a command that goes on; that "
-      "command ends with the same bytes", full=40, fast=4)  # fmt: skip
+@case(
+    "SIGTERM and Ctrl-C in turn, at a random step: saved, exit 143 and 130 with a command that goes on; that "
+    "command ends with the same bytes",
+    full=40,
+    fast=4,
+)
 def signals(tries: int, folder: Path) -> Iterable[str]:
     """Signal once, go on, compare."""
     data, expected, _ = whole_run(folder)
@@ -315,8 +350,12 @@ def signals(tries: int, folder: Path) -> Iterable[str]:
             yield f"try {i}, signal {signum} {after:.4f} s into step {step}: {wrong}"
 
 
-@case("SIGTERM or Ctrl-C at a random moment from the start of the process to its end: 143 or 130, or done; going on "
-      "gives the same bytes", full=40, fast=4)  # fmt: skip
+@case(
+    "SIGTERM or Ctrl-C at a random moment from the start of the process to its end: 143 or 130, or done; going on "
+    "gives the same bytes",
+    full=40,
+    fast=4,
+)
 def early_signals(tries: int, folder: Path) -> Iterable[str]:
     """Signal anywhere, also before and after the training; death by the signal is 143 or 130 to a shell."""
     data, expected, whole = whole_run(folder)
@@ -331,8 +370,12 @@ def early_signals(tries: int, folder: Path) -> Iterable[str]:
             yield f"try {i}, signal {signum} after {after:.4f} s: {wrong}"
 
 
-@case("a second signal while the first one's state is being saved: exit 143 or 130 before that save ends; going on "
-      "gives the same bytes", full=10, fast=2)  # fmt: skip
+@case(
+    "a second signal while the first one's state is being saved: exit 143 or 130 before that save ends; going on "
+    "gives the same bytes",
+    full=10,
+    fast=2,
+)
 def second_signal(tries: int, folder: Path) -> Iterable[str]:
     """Signal twice into a save of more than two seconds."""
     data, expected, _ = whole_run(folder)
@@ -360,8 +403,12 @@ def write_pictures(folder: Path) -> Path:
     return folder / "pictures"
 
 
-@case("0, 1, 2 or 3 workers, 1, 4 or 7 batches ahead, with a kill -9 and another number of workers after it: the same "
-      "bytes", full=24, fast=2)  # fmt: skip
+@case(
+    "0, 1, 2 or 3 workers, 1, 4 or 7 batches ahead, with a kill -9 and another number of workers after it: the same "
+    "bytes",
+    full=24,
+    fast=2,
+)
 def workers(tries: int, folder: Path) -> Iterable[str]:
     """Decode files in any number of processes."""
     pictures = write_pictures(folder)
@@ -379,11 +426,32 @@ def workers(tries: int, folder: Path) -> Iterable[str]:
 
 
 CHANGES: dict[str, Any] = {
-    "lr": 0.1, "epochs": 4, "batch_size": 16, "epsilon": 0.9, "dual_lr": 0.1, "ema": 0.5, "n_steps": 1, "n_views": 2,
-    "crop": 2, "seed": 1, "momentum": 0.5, "weight_decay": 0.1, "schedule": "constant", "warmup": 1.0, "clip": 1.0,
-    "label_smoothing": 0.1, "accumulate": 2, "method": "worst", "set": "standard", "optimizer": "adam", "cutout": 2,
-    "model": "mlp", "gamma_init": 1.0, "min_lr": 0.01, "scoring": "train",
-}  # fmt: skip
+    "lr": 0.1,
+    "epochs": 4,
+    "batch_size": 16,
+    "epsilon": 0.9,
+    "dual_lr": 0.1,
+    "ema": 0.5,
+    "n_steps": 1,
+    "n_views": 2,
+    "crop": 2,
+    "seed": 1,
+    "momentum": 0.5,
+    "weight_decay": 0.1,
+    "schedule": "constant",
+    "warmup": 1.0,
+    "clip": 1.0,
+    "label_smoothing": 0.1,
+    "accumulate": 2,
+    "method": "worst",
+    "set": "standard",
+    "optimizer": "adam",
+    "cutout": 2,
+    "model": "mlp",
+    "gamma_init": 1.0,
+    "min_lr": 0.01,
+    "scoring": "train",
+}
 
 
 def contents(folder: Path) -> dict[str, bytes]:
@@ -391,8 +459,11 @@ def contents(folder: Path) -> dict[str, bytes]:
     return {str(f): f.read_bytes() for f in sorted(folder.rglob("*")) if f.is_file() and f.name != ".lock"}
 
 
-@case("--resume with one or two keys changed: exit 2, the keys and both values named, no file touched",
-      full=len(CHANGES), fast=3)  # fmt: skip
+@case(
+    "--resume with one or two keys changed: exit 2, the keys and both values named, no file touched",
+    full=len(CHANGES),
+    fast=3,
+)
 def changed_config(tries: int, folder: Path) -> Iterable[str]:
     """Change each key, every other time together with the next."""
     data, out, keys = small.write_data(folder), folder / "run", list(CHANGES)
@@ -406,8 +477,11 @@ def changed_config(tries: int, folder: Path) -> Iterable[str]:
             yield f"{changes}: exit {ended.code}: {ended.said}"
 
 
-@case("--resume of a run saved by a newer version (schema 2, 3, 1000): exit 2 and `upgrade`, no file touched",
-      full=3, fast=1)  # fmt: skip
+@case(
+    "--resume of a run saved by a newer version (schema 2, 3, 1000): exit 2 and `upgrade`, no file touched",
+    full=3,
+    fast=1,
+)
 def newer_schema(tries: int, folder: Path) -> Iterable[str]:
     """Seal the newest manifest as a newer version would."""
     data, out = small.write_data(folder), folder / "run"

@@ -139,22 +139,33 @@ def poisoned_runs(tries: int, folder: Path, make: Callable[[float, int], Poison]
             yield f"try {i}, {'NaN' if value < 0.5 else 'inf'} after step {step}: {wrong}"
 
 
-@case("NaN or infinite loss at a random step: exit 1 naming the batch's images, the state before the step is saved bit "
-      "for bit, --resume ends as the undisturbed run", full=100, fast=6)  # fmt: skip
+@case(
+    "NaN or infinite loss at a random step: exit 1 naming the batch's images, the state before the step is saved bit "
+    "for bit, --resume ends as the undisturbed run",
+    full=100,
+    fast=6,
+)
 def nan_loss(tries: int, folder: Path) -> Iterable[str]:
     """Poison the loss of one image of one batch."""
     return poisoned_runs(tries, folder, bad_loss)
 
 
-@case("NaN or infinite gradient under a finite loss at a random step: exit 1 naming the batch's images, the state "
-      "before the step is saved bit for bit, --resume ends as the undisturbed run", full=100, fast=6)  # fmt: skip
+@case(
+    "NaN or infinite gradient under a finite loss at a random step: exit 1 naming the batch's images, the state "
+    "before the step is saved bit for bit, --resume ends as the undisturbed run",
+    full=100,
+    fast=6,
+)
 def nan_gradient(tries: int, folder: Path) -> Iterable[str]:
     """Poison the gradient of one image of one batch."""
     return poisoned_runs(tries, folder, bad_gradient)
 
 
-@case("--on-nan skip: one bad batch is left out, the run ends with finite weights; a second in an epoch stops it",
-      full=20, fast=2)  # fmt: skip
+@case(
+    "--on-nan skip: one bad batch is left out, the run ends with finite weights; a second in an epoch stops it",
+    full=20,
+    fast=2,
+)
 def skipped_nan(tries: int, folder: Path) -> Iterable[str]:
     """Poison one batch, then two of one epoch."""
     small.one_thread()
@@ -199,8 +210,12 @@ OUTCOMES = {
 DTYPES = (torch.float16, torch.float32, torch.float64)
 
 
-@case("a loss of {0, tiny, 1, inf, NaN} proposed to a chain at each of them, in three float types: 10,000 chains of "
-      "each do what is written", full=75, fast=75)  # fmt: skip
+@case(
+    "a loss of {0, tiny, 1, inf, NaN} proposed to a chain at each of them, in three float types: 10,000 chains of "
+    "each do what is written",
+    full=75,
+    fast=75,
+)
 def acceptance(tries: int, folder: Path) -> Iterable[str]:
     """Propose each to each."""
     for current, (column, proposed), dtype in list(product(LOSSES, enumerate(LOSSES), DTYPES))[:tries]:
@@ -217,8 +232,12 @@ def acceptance(tries: int, folder: Path) -> Iterable[str]:
             yield f"{current} -> {proposed} in {dtype}: {share} accepted, said to be {probability}"
 
 
-@case("an epsilon out of reach for 10,000 steps: at each, gamma is finite and [gamma + dual_lr * slack]_+, weights are "
-      "finite; the record says out of reach", full=10_000, fast=300)  # fmt: skip
+@case(
+    "an epsilon out of reach for 10,000 steps: at each, gamma is finite and [gamma + dual_lr * slack]_+, weights are "
+    "finite; the record says out of reach",
+    full=10_000,
+    fast=300,
+)
 def infeasible(tries: int, folder: Path) -> Iterable[str]:
     """Ask for a loss of 0.001 on images each of which is of all three classes."""
     small.one_thread()
@@ -255,10 +274,12 @@ def batches(seed: int) -> list[tuple[Tensor, Tensor]]:
     """Return six batches of random images and classes."""
     generator = seeded(seed)
     return [
-        (torch.randint(256, (8, 1, 6, 6), dtype=torch.uint8, generator=generator),
-         torch.randint(3, (8,), generator=generator))
+        (
+            torch.randint(256, (8, 1, 6, 6), dtype=torch.uint8, generator=generator),
+            torch.randint(3, (8,), generator=generator),
+        )
         for _ in range(6)
-    ]  # fmt: skip
+    ]
 
 
 def trained(seed: int, optimizer: str, step: Callable[[nn.Module, Tensor, Tensor], Tensor]) -> dict[str, Any]:
@@ -288,8 +309,12 @@ def by_hand(model: nn.Module, images: Tensor, targets: Tensor) -> Tensor:
     return clean.mean() + torch.tensor(0.5) * (changed.mean() - 0.1)
 
 
-@case("scoring 0, 1, 7 or 15 further proposals: weights, BatchNorm buffers, dropout masks and torch's generator as in "
-      "plain torch without scoring, bit for bit", full=40, fast=8)  # fmt: skip
+@case(
+    "scoring 0, 1, 7 or 15 further proposals: weights, BatchNorm buffers, dropout masks and torch's generator as in "
+    "plain torch without scoring, bit for bit",
+    full=40,
+    fast=8,
+)
 def no_trace(tries: int, folder: Path) -> Iterable[str]:
     """Compare with the same steps written by hand, on kept views that do not depend on the chain."""
     small.one_thread()
@@ -338,8 +363,12 @@ def random_losses(random: np.random.Generator, dtype: torch.dtype) -> Tensor:
     return torch.where(rare, strange[: len(losses)], losses).to(dtype)
 
 
-@case("1,000,000 chains through random losses, some 0, NaN or infinite: ends as often as the exact sum over all paths "
-      "says (chi-square, one in a million)", full=40, fast=4)  # fmt: skip
+@case(
+    "1,000,000 chains through random losses, some 0, NaN or infinite: ends as often as the exact sum over all paths "
+    "says (chi-square, one in a million)",
+    full=40,
+    fast=4,
+)
 def sampler_law(tries: int, folder: Path) -> Iterable[str]:
     """Compare counts with probabilities from plain Python, and those with the library's recursion."""
     from scipy.stats import chi2
@@ -396,12 +425,28 @@ def infinite_epsilon_run(tries: int, folder: Path) -> Iterable[str]:
             yield f"seed {seed}: {wrong}"
 
 
-@case("operations x image sizes x {L, RGB}, each with every level and sign on 200 images: no byte differs from Pillow",
-      full=532, fast=0)  # fmt: skip
+@case(
+    "operations x image sizes x {L, RGB}, each with every level and sign on 200 images: no byte differs from Pillow",
+    full=532,
+    fast=0,
+)
 def exactness(tries: int, folder: Path) -> Iterable[str]:
     """Run the exhaustive comparison."""
-    command = [sys.executable, "-m", "pytest", "-q", "-m", "slow", "-n", "2", "--dist", "worksteal", "-p",
-               "no:cacheprovider", "tests/test_exact.py"]  # fmt: skip
+    command = [
+        sys.executable,
+        "-m",
+        "pytest",
+        "-q",
+        "-m",
+        "slow",
+        "-n",
+        "2",
+        "--dist",
+        "worksteal",
+        "-p",
+        "no:cacheprovider",
+        "tests/test_exact.py",
+    ]
     done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
     yield from (line for line in done.stdout.splitlines() if line.startswith(("FAILED", "ERROR")))
     counts = {word: int(number) for number, word in re.findall(r"(\d+) (passed|failed|errors?)", done.stdout)}

@@ -54,9 +54,14 @@ def started(folder: Path, data: Path, n: int, *, torchrun: bool = True, nan: str
     command = [sys.executable, *(launcher if torchrun else []), "-m", "faults.rank_driver", *words]
     environment = {**os.environ, "FAULT_LOG": str(log), "OMP_NUM_THREADS": "1", **({"FAULT_NAN": nan} if nan else {})}
     process = subprocess.Popen(
-        command, cwd=HERE, env=environment, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True,
+        command,
+        cwd=HERE,
+        env=environment,
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.PIPE,
+        text=True,
         start_new_session=True,
-    )  # fmt: skip
+    )
     try:
         yield process, log, out
     finally:
@@ -191,7 +196,7 @@ def killed_without_torchrun(tries: int, folder: Path) -> Iterator[str]:
         words = ["train", "--resume", "--out", str(out), "--quiet", "--trust-model"]
         again = subprocess.run(
             [sys.executable, "-m", "invaug", *words], cwd=HERE, capture_output=True, text=True, check=False
-        )  # fmt: skip
+        )
         wrong = small.told(small.differences(whole, small.result(out))) if not again.returncode else again.stderr[-200:]
         if not killed or left or wrong:
             ended = f"ended with {process.returncode}: {said[-200:]}"

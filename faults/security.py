@@ -27,9 +27,14 @@ from faults.harness import case
 from invaug.lab.run import checkpoint, record
 
 SMALL = (
-    "--model=cnn-small", "--epochs=2", "--batch-size=8", "--workers=0", "--threads=1", "--only=Identity",
+    "--model=cnn-small",
+    "--epochs=2",
+    "--batch-size=8",
+    "--workers=0",
+    "--threads=1",
+    "--only=Identity",
     "--n-levels=2",
-)  # fmt: skip
+)
 MOST_MEMORY = 64 << 20  # bytes a refusal may take beside what the process has
 
 
@@ -166,7 +171,8 @@ ATTACKS: dict[str, Attack] = {  # what is done; what reading commands answer; wh
     "a pickle": (lambda t: t.put_tensors(pickle.dumps(Canary(t.canary))), *PASSED_OVER),
     "a torch.save": (lambda t: t.put_tensors(zipped(t.canary)), *PASSED_OVER),
     "a header that is a pickle": (
-        lambda t: t.put_tensors(struct.pack("<Q", len(p := pickle.dumps(Canary(t.canary)))) + p), *PASSED_OVER,
+        lambda t: t.put_tensors(struct.pack("<Q", len(p := pickle.dumps(Canary(t.canary)))) + p),
+        *PASSED_OVER,
     ),
     "a path upwards": (lambda t: t.name_file("../../../outside/secret", PRIVATE.encode()), *PASSED_OVER),
     "an absolute path": (lambda t: t.name_file(str(t.outside / "secret"), PRIVATE.encode()), *PASSED_OVER),
@@ -176,13 +182,15 @@ ATTACKS: dict[str, Attack] = {  # what is done; what reading commands answer; wh
     "a tag for code": (lambda t: t.forge(state={"model": {"$python": "print(1)"}}), *PASSED_OVER),
     "an endless epoch": (lambda t: t.forge(epoch=10**400), *PASSED_OVER),
     "nested lists": (
-        lambda t: t.manifest.write_bytes(checkpoint.first_line(DEEP) + DEEP), *PASSED_OVER,
+        lambda t: t.manifest.write_bytes(checkpoint.first_line(DEEP) + DEEP),
+        *PASSED_OVER,
     ),
     "nested dicts": (lambda t: t.forge(state=nested(250)), *PASSED_OVER),
     "tensors of 1 TiB": (sparse, *PASSED_OVER),
     "a manifest of 1 TiB": (lambda t: os.truncate(t.manifest, 1 << 40), *PASSED_OVER),
     "linked tensors": (
-        lambda t: linked(t.manifest.with_suffix(".safetensors"), t.outside / "tensors"), *PASSED_OVER,
+        lambda t: linked(t.manifest.with_suffix(".safetensors"), t.outside / "tensors"),
+        *PASSED_OVER,
     ),
     "a linked manifest": (lambda t: linked(t.manifest, t.outside / "manifest"), *PASSED_OVER),
     "linked checkpoints": (lambda t: linked(t.run / "checkpoints", t.outside / "checkpoints"), *REFUSED_ALWAYS),
@@ -193,10 +201,10 @@ ATTACKS: dict[str, Attack] = {  # what is done; what reading commands answer; wh
     "a model that is code": (own_code, *REFUSED_ALWAYS),
     "a model larger than memory": (lambda t: t.configure(model='"wrn-16-999"'), *REFUSED_ALWAYS),
     "images larger than memory": (lambda t: enlarged(t.run / "config.toml"), *REFUSED_ALWAYS),
-    "a preset that is code": (lambda t: t.configure(preset='"__import__(\'os\')"'), *REFUSED_ALWAYS),
+    "a preset that is code": (lambda t: t.configure(preset="\"__import__('os')\""), *REFUSED_ALWAYS),
     "a key with control codes": (lambda t: t.configure(**{'"\\u001b[2J"': "1"}), *REFUSED_ALWAYS),
     "a config of nested lists": (lambda t: t.configure(model="[" * 10**5), *REFUSED_ALWAYS),
-}  # fmt: skip
+}
 
 
 def nested(depth: int) -> Any:
@@ -273,8 +281,12 @@ def wrong_answer(said: Said, expected: str) -> str:
     )
 
 
-@case("malicious run folders (pickles, paths, links, code as model, bombs): nothing runs, nothing outside is opened, "
-      "one line each", full=len(ATTACKS), fast=14)  # fmt: skip
+@case(
+    "malicious run folders (pickles, paths, links, code as model, bombs): nothing runs, nothing outside is opened, "
+    "one line each",
+    full=len(ATTACKS),
+    fast=14,
+)
 def malicious_runs(tries: int, folder: Path) -> Iterator[str]:
     """Each attack on a copy of a good run; then evaluate, export and train --resume, with Python's audit events on."""
     good = good_run(folder)
@@ -368,8 +380,12 @@ def forget_peak() -> int:
     return peak()
 
 
-@case(f"bad safetensors headers under a right hash: one line, less than {MOST_MEMORY >> 20} MB beside the file, the "
-      "checkpoint before is used", full=len(HEADERS), fast=len(HEADERS))  # fmt: skip
+@case(
+    f"bad safetensors headers under a right hash: one line, less than {MOST_MEMORY >> 20} MB beside the file, the "
+    "checkpoint before is used",
+    full=len(HEADERS),
+    fast=len(HEADERS),
+)
 def bad_headers(tries: int, folder: Path) -> Iterator[str]:
     """Each header in the newest checkpoint of a good run, which is then exported."""
     good = good_run(folder)
@@ -399,16 +415,31 @@ def same_weights(weights: dict[str, torch.Tensor], file: Path) -> bool:
 
 
 NAMES: dict[str, str] = {  # name: what is wrong with it
-    "a\0b": "NUL", "x" * 300: "300 characters", "new\nline": "a new line", "": "empty", "\x1b[2Jx": "control codes",
-    "file": "a file", "file/run": "below a file", "dangling": "a dangling link", "dangling/run": "below one",
-    "loop": "a link to itself", "to-file": "a link to a file", "new/" + "y" * 300: "300 characters in a new folder",
-    "z/" * 3000: "6,000 characters", "\udcff": "not UTF-8", "pipe": "a pipe", "\u202egnp.x": "written backwards",
-}  # fmt: skip
+    "a\0b": "NUL",
+    "x" * 300: "300 characters",
+    "new\nline": "a new line",
+    "": "empty",
+    "\x1b[2Jx": "control codes",
+    "file": "a file",
+    "file/run": "below a file",
+    "dangling": "a dangling link",
+    "dangling/run": "below one",
+    "loop": "a link to itself",
+    "to-file": "a link to a file",
+    "new/" + "y" * 300: "300 characters in a new folder",
+    "z/" * 3000: "6,000 characters",
+    "\udcff": "not UTF-8",
+    "pipe": "a pipe",
+    "\u202egnp.x": "written backwards",
+}
 GOOD_NAMES = ("../beside", "sub/../other", "a b", "[bold]x[/bold]", "=1+1", "Käfer 日本")
 
 
-@case("names no run can have: one line, exit 2, nothing written; `../x` and absolute paths are the user's own",
-      full=len(NAMES) + len(GOOD_NAMES) + 1, fast=len(NAMES) + 2)  # fmt: skip
+@case(
+    "names no run can have: one line, exit 2, nothing written; `../x` and absolute paths are the user's own",
+    full=len(NAMES) + len(GOOD_NAMES) + 1,
+    fast=len(NAMES) + 2,
+)
 def run_names(tries: int, folder: Path) -> Iterator[str]:
     """Train into each name."""
     data, place = write_data(folder / "data.npz"), folder / "here"
@@ -431,17 +462,46 @@ def run_names(tries: int, folder: Path) -> Iterator[str]:
 
 
 HOSTILE = (
-    "[bold]x[/bold]", "[/]", "[red]", "[link=file:///etc/passwd]x[/link]", ":skull:", "\x1b[31mred", "\x1b[2J\x1b[H",
-    "\x1b]0;title\x07", "\x1b]8;;http://x\x1b\\y", "\x9b31m", "a\rb", "a\nepoch 1", "a\tb", "a\bb", "\x7f",
-    "\u202etxt.exe", "\u2028x", "=1+1", "+1", "-1+cmd|' /C calc'!A0", "@SUM(A1)", "=HYPERLINK(\"http://x\",\"y\")",
-    "\t=1+1", "\uff1d1+1", "a;=1+1", "a\",=1+1,\"", "<script>alert(1)</script>", "{0.__class__}", "%s%n",
+    "[bold]x[/bold]",
+    "[/]",
+    "[red]",
+    "[link=file:///etc/passwd]x[/link]",
+    ":skull:",
+    "\x1b[31mred",
+    "\x1b[2J\x1b[H",
+    "\x1b]0;title\x07",
+    "\x1b]8;;http://x\x1b\\y",
+    "\x9b31m",
+    "a\rb",
+    "a\nepoch 1",
+    "a\tb",
+    "a\bb",
+    "\x7f",
+    "\u202etxt.exe",
+    "\u2028x",
+    "=1+1",
+    "+1",
+    "-1+cmd|' /C calc'!A0",
+    "@SUM(A1)",
+    '=HYPERLINK("http://x","y")',
+    "\t=1+1",
+    "\uff1d1+1",
+    "a;=1+1",
+    'a",=1+1,"',
+    "<script>alert(1)</script>",
+    "{0.__class__}",
+    "%s%n",
     "Käfer 日本 🐞",
-)  # fmt: skip
+)
 FORMULA = ("=", "+", "-", "@", "\t", "\r", "\n", "\uff1d", "\uff0b", "\uff0d", "\uff20")
 
 
-@case("hostile strings as class, file and run names: the terminal shows them and does nothing, JSON gives them back, "
-      "CSV has no formula", full=len(HOSTILE), fast=5)  # fmt: skip
+@case(
+    "hostile strings as class, file and run names: the terminal shows them and does nothing, JSON gives them back, "
+    "CSV has no formula",
+    full=len(HOSTILE),
+    fast=5,
+)
 def hostile_names(tries: int, folder: Path) -> Iterator[str]:
     """Train, evaluate and predict with each; every sixth in the fast part."""
     for number in range(tries):
@@ -513,8 +573,12 @@ MARK = "k4n4ry"
 FORMATS = ("safetensors", "state-dict", "torchscript", "onnx")
 
 
-@case("checkpoints, and models in each exported format: no environment variable, no path of the home folder, of Python "
-      "or of the sources", full=1 + len(FORMATS), fast=0)  # fmt: skip
+@case(
+    "checkpoints, and models in each exported format: no environment variable, no path of the home folder, of Python "
+    "or of the sources",
+    full=1 + len(FORMATS),
+    fast=0,
+)
 def nothing_of_the_machine(tries: int, folder: Path) -> Iterator[str]:
     """Train and export in a process whose variables, home and folders all have a mark, and look for it."""
     home, root = folder / f"home-{MARK}", str(Path(__file__).parent.parent)

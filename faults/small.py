@@ -22,9 +22,18 @@ CLOCK = ("seconds", "images_per_second")  # all that may differ between two runs
 N_IMAGES, BATCH, EPOCHS = 48, 8, 3
 N_STEPS = EPOCHS * N_IMAGES // BATCH
 SETTINGS = {
-    "model": "faults.small:network", "epochs": EPOCHS, "batch_size": BATCH, "lr": 0.05, "epsilon": 0.7,
-    "dual_lr": 0.05, "ema": 0.9, "n_steps": 2, "crop": 1, "workers": 0, "threads": 1,
-}  # fmt: skip
+    "model": "faults.small:network",
+    "epochs": EPOCHS,
+    "batch_size": BATCH,
+    "lr": 0.05,
+    "epsilon": 0.7,
+    "dual_lr": 0.05,
+    "ema": 0.9,
+    "n_steps": 2,
+    "crop": 1,
+    "workers": 0,
+    "threads": 1,
+}
 
 
 def network(n_classes: int, image_shape: tuple[int, int, int]) -> nn.Module:

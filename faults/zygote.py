@@ -265,8 +265,13 @@ def slow_save(seconds: float) -> None:
         time.sleep(seconds)
         return replace(path, target)
 
-    only_in_saves({(atomic, "write_all"): slow_write_all, (atomic, "sync_folder"): slow_sync_folder,
-                   (Path, "replace"): slow_replace})  # fmt: skip
+    only_in_saves(
+        {
+            (atomic, "write_all"): slow_write_all,
+            (atomic, "sync_folder"): slow_sync_folder,
+            (Path, "replace"): slow_replace,
+        }
+    )
 
 
 def only_in_saves(changes: dict[tuple[Any, str], Callable[..., Any]], which: Callable[[int], bool] = bool) -> None:
@@ -293,9 +298,14 @@ def only_in_saves(changes: dict[tuple[Any, str], Callable[..., Any]], which: Cal
 
 
 POINTS = (
-    "tensors half written", "tensors written, not synced", "tensors synced, not named", "tensors named, no manifest",
-    "manifest half written", "manifest synced, not named", "manifest named, older ones not removed",
-)  # fmt: skip
+    "tensors half written",
+    "tensors written, not synced",
+    "tensors synced, not named",
+    "tensors named, no manifest",
+    "manifest half written",
+    "manifest synced, not named",
+    "manifest named, older ones not removed",
+)
 
 
 def die_at(argument: list[int]) -> None:
@@ -330,8 +340,9 @@ def die_at(argument: list[int]) -> None:
             die()
         return done
 
-    only_in_saves({(atomic, "write_all"): dying_write_all, (Path, "replace"): dying_replace},
-                  lambda number: number == save_number)  # fmt: skip
+    only_in_saves(
+        {(atomic, "write_all"): dying_write_all, (Path, "replace"): dying_replace}, lambda number: number == save_number
+    )
 
 
 MOMENTS = ("half written", "written, not synced", "synced")
@@ -432,9 +443,15 @@ def slow_steps(seconds: float) -> None:
 
 
 FAULTS: dict[str, Callable[[Any], None]] = {
-    "slow_save": slow_save, "die_at": die_at, "die_at_write": die_at_write, "limit_files": limit_files,
-    "fill_disk": fill_disk, "to_dev_full": to_dev_full, "prefetch": prefetch, "slow_steps": slow_steps,
-}  # fmt: skip
+    "slow_save": slow_save,
+    "die_at": die_at,
+    "die_at_write": die_at_write,
+    "limit_files": limit_files,
+    "fill_disk": fill_disk,
+    "to_dev_full": to_dev_full,
+    "prefetch": prefetch,
+    "slow_steps": slow_steps,
+}
 
 
 if __name__ == "__main__":
