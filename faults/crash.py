@@ -32,16 +32,16 @@ def whole_run(folder: Path, **settings: Any) -> tuple[Path, dict[str, Any], Ende
     data = small.write_data(folder)
     ended = run(small.arguments(data, folder / "whole", **settings))
     if ended.code:
-        raise RuntimeError(f"the undisturbed run ended with {ended.code}: {ended.said}")
+        raise RuntimeError(f"the undisturbed run ended with {ended.code}: {ended.stderr}")
     return data, small.result(folder / "whole"), ended
 
 
-def gone_on(words: list[str], out: Path, expected: dict[str, Any], *more: str) -> str:
-    """Go on with a run, or start it if it had not begun; return what differs from the undisturbed one."""
+def resume_and_compare(words: list[str], out: Path, expected: dict[str, Any], *more: str) -> str:
+    """Resume a run, or start it if it had not begun; return how it differs from the undisturbed one."""
     ended = run([*small.resumed(out), *more] if (out / "config.toml").exists() else words)
     if ended.code:
-        return f"going on ended with {ended.code}: {ended.said}"
-    return small.told(small.differences(small.result(out), expected))
+        return f"resuming ended with {ended.code}: {ended.stderr}"
+    return small.summarize(small.differences(small.result(out), expected))
 
 
 def killed(words: list[str], whole: Ended, random: np.random.Generator, inside: bool) -> tuple[str, Ended]:
@@ -66,22 +66,22 @@ def killed(words: list[str], whole: Ended, random: np.random.Generator, inside: 
     "kill -9 at a random moment, every third inside a slowed save: weights, optimiser, gamma, EMA and record as of "
     "the uninterrupted run",
     full=60,
-    fast=10,
+    fast=6,
 )
 def kills(tries: int, folder: Path) -> Iterable[str]:
-    """Kill, go on, compare."""
+    """Kill, resume, compare."""
     data, expected, whole = whole_run(folder, checkpoint_steps=2)
     random = np.random.default_rng(0)
     for i in range(tries):
         out = folder / f"run-{i}"
         words = small.arguments(data, out, checkpoint_steps=2)
         when, ended = killed(words, whole, random, inside=i % 3 == 2)
-        wrong = gone_on(words, out, expected) if ended.code < 0 else f"exit {ended.code}: {ended.said}"
+        wrong = resume_and_compare(words, out, expected) if ended.code < 0 else f"exit {ended.code}: {ended.stderr}"
         if wrong:
             yield f"try {i}, killed {when}: {wrong}"
 
 
-@case("kill -9 again and again in one run: it ends as the uninterrupted one", full=25, fast=5)
+@case("kill -9 again and again in one run: it ends as the uninterrupted one", full=25, fast=3)
 def many_kills(tries: int, folder: Path) -> Iterable[str]:
     """Kill one run that many times, a few steps apart."""
     settings = {"epochs": 12, "checkpoint_steps": 1}
@@ -96,8 +96,8 @@ def many_kills(tries: int, folder: Path) -> Iterable[str]:
             small.resumed(out) if started else words, signum=signal.SIGKILL, mark=STEP.decode(), count=step, after=after
         )
         if ended.code != -signal.SIGKILL:
-            yield f"kill {i} ({when[-1]}): exit {ended.code}: {ended.said}"
-    wrong = gone_on(words, out, expected)
+            yield f"kill {i} ({when[-1]}): exit {ended.code}: {ended.stderr}"
+    wrong = resume_and_compare(words, out, expected)
     if wrong:
         yield f"after the kills {'; '.join(when)}: {wrong}"
 
@@ -120,8 +120,8 @@ def points_of_a_save(tries: int, folder: Path) -> Iterable[str]:
         found = checkpoint.load(out / "checkpoints")
         wrong = "; ".join(found.skipped) if found else ""
         if ended.code != -signal.SIGKILL or not ended.in_save:
-            wrong = f"exit {ended.code}: {ended.said}"
-        wrong = wrong or gone_on(words, out, expected)
+            wrong = f"exit {ended.code}: {ended.stderr}"
+        wrong = wrong or resume_and_compare(words, out, expected)
         if wrong:
             yield f"save {number}, {POINTS[point]}: {wrong}"
 
@@ -133,15 +133,15 @@ def points_of_a_save(tries: int, folder: Path) -> Iterable[str]:
     fast=4,
 )
 def points_of_other_writes(tries: int, folder: Path) -> Iterable[str]:
-    """Die in whatever is written beside checkpoints."""
+    """Die in whatever is written besides checkpoints."""
     data, expected, _ = whole_run(folder)
     n_writes = 1 + small.EPOCHS
     for i in range(tries):
         number, moment = 1 + i % n_writes, (i + 1 + i // n_writes) % len(MOMENTS)
         words = small.arguments(data, folder / f"run-{i}")
         ended = run(words, faults={"die_at_write": [number, moment]})
-        wrong = "" if ended.code == -signal.SIGKILL else f"exit {ended.code}: {ended.said}"
-        wrong = wrong or gone_on(words, folder / f"run-{i}", expected)
+        wrong = "" if ended.code == -signal.SIGKILL else f"exit {ended.code}: {ended.stderr}"
+        wrong = wrong or resume_and_compare(words, folder / f"run-{i}", expected)
         if wrong:
             yield f"write {number} {MOMENTS[moment]}: {wrong}"
 
@@ -153,7 +153,7 @@ def full_disk(
     fault: Callable[[Path, int, int, np.random.Generator], dict[str, Any]],
     room: Callable[[Path], None],
 ) -> Iterator[str]:
-    """Let the disk be full from some save on, make room, go on; the last good checkpoint must be as it was."""
+    """Let the disk be full from some save on, make room, resume; the last good checkpoint must be as it was."""
     data, expected, whole = whole_run(folder, checkpoint_steps=2)
     size = max(file.stat().st_size for file in (folder / "whole" / "checkpoints").iterdir())
     random = np.random.default_rng(0)
@@ -163,7 +163,7 @@ def full_disk(
         ended = run(words, faults=made)
         wrong = badly_told(ended, out, reason)
         room(out)
-        wrong = wrong or gone_on(words, out, expected)
+        wrong = wrong or resume_and_compare(words, out, expected)
         shutil.rmtree(out)
         if wrong:
             yield f"save {number}, {made}: {wrong}"
@@ -172,10 +172,10 @@ def full_disk(
 def badly_told(ended: Ended, out: Path, reason: str) -> str:
     """Return what is wrong with the message or with the checkpoint it names; empty if nothing."""
     found = checkpoint.load(out / "checkpoints")
-    told = re.search(r"(step-\d+), the last checkpoint, is intact", ended.said)
-    right = told[1] == found.path.stem if told and found else not found and not told
-    if ended.code != 1 or ended.said.count("\n") != 1 or reason not in ended.said or not right:
-        return f"exit {ended.code}: {ended.said}"
+    hint = re.search(r"(step-\d+), the last checkpoint, is intact", ended.stderr)
+    right = hint[1] == found.path.stem if hint and found else not found and not hint
+    if ended.code != 1 or ended.stderr.count("\n") != 1 or reason not in ended.stderr or not right:
+        return f"exit {ended.code}: {ended.stderr}"
     return "; ".join(found.skipped) if found else ""
 
 
@@ -241,7 +241,7 @@ def small_disk(tries: int, folder: Path) -> Iterable[str]:
 def damaged(
     folder: Path, tries: int, damage: Callable[[bytes, np.random.Generator], tuple[str, bytes]], tensors: int = 0
 ) -> Iterator[str]:
-    """Damage the newest checkpoint; it must be passed over, and said to be, for the one before, which is whole."""
+    """Damage the newest checkpoint; loading must skip it, report that, and use the one before."""
     older, newer = ({"x": random_tensor(step, tensors), "n": step, "f": 0.5} for step in (1, 2))
     checkpoint.save(folder, older, step=1, epoch=0, meta={})
     checkpoint.save(folder, newer, step=2, epoch=1, meta={})
@@ -253,7 +253,7 @@ def damaged(
         files[which].write_bytes(content)
         found = checkpoint.load(folder)
         noticed = found is not None and found.step == 1 and len(found.skipped) == 1
-        if found is None or not noticed or small.told(small.differences(found.state, older)):
+        if found is None or not noticed or small.summarize(small.differences(found.state, older)):
             yield f"try {i}, {files[which].name} {what}: {found and (found.step, found.skipped)}"
         files[which].write_bytes(contents[which])
 
@@ -305,7 +305,7 @@ def zeroed_pages(tries: int, folder: Path) -> Iterable[str]:
     fast=2,
 )
 def damage_and_resume(tries: int, folder: Path) -> Iterable[str]:
-    """Kill a run, cut or change its newest checkpoint, go on."""
+    """Kill a run, cut or change its newest checkpoint, resume."""
     data, expected, _ = whole_run(folder, checkpoint_steps=2)
     random = np.random.default_rng(0)
     for i in range(tries):
@@ -320,9 +320,9 @@ def damage_and_resume(tries: int, folder: Path) -> Iterable[str]:
         content = file.read_bytes()
         file.write_bytes(content[: int(random.integers(len(content)))])
         ended = run(small.resumed(out))
-        wrong = small.told(small.differences(small.result(out), expected)) if ended.code == 0 else ""
-        if ended.code or f"{newest.stem} was skipped" not in ended.said or wrong:
-            yield f"try {i}, {file.name} cut: exit {ended.code}: {ended.said} {wrong}"
+        wrong = small.summarize(small.differences(small.result(out), expected)) if ended.code == 0 else ""
+        if ended.code or f"{newest.stem} was skipped" not in ended.stderr or wrong:
+            yield f"try {i}, {file.name} cut: exit {ended.code}: {ended.stderr} {wrong}"
 
 
 @case(
@@ -332,7 +332,7 @@ def damage_and_resume(tries: int, folder: Path) -> Iterable[str]:
     fast=4,
 )
 def signals(tries: int, folder: Path) -> Iterable[str]:
-    """Signal once, go on, compare."""
+    """Signal once, resume, compare."""
     data, expected, _ = whole_run(folder)
     random = np.random.default_rng(0)
     for i in range(tries):
@@ -340,12 +340,12 @@ def signals(tries: int, folder: Path) -> Iterable[str]:
         words = small.arguments(data, out)
         step, after = int(random.integers(1, small.N_STEPS - 4)), 0.01 * random.random()
         ended = run(words, signum=signum, mark=STEP.decode(), count=step, after=after, faults={"slow_steps": 0.005})
-        told = re.search(r"go on with: invaug (.+)\n", ended.said)
-        if ended.code != EXITS[signum] or told is None or small.last(out).step != ended.n_steps:
-            wrong = f"exit {ended.code} after {ended.n_steps} steps: {ended.said}"
+        hint = re.search(r"go on with: invaug (.+)\n", ended.stderr)
+        if ended.code != EXITS[signum] or hint is None or small.last(out).step != ended.n_steps:
+            wrong = f"exit {ended.code} after {ended.n_steps} steps: {ended.stderr}"
         else:
-            ended = run([*told[1].split(), "--quiet"])
-            wrong = ended.said if ended.code else small.told(small.differences(small.result(out), expected))
+            ended = run([*hint[1].split(), "--quiet"])
+            wrong = ended.stderr if ended.code else small.summarize(small.differences(small.result(out), expected))
         if wrong:
             yield f"try {i}, signal {signum} {after:.4f} s into step {step}: {wrong}"
 
@@ -364,8 +364,8 @@ def early_signals(tries: int, folder: Path) -> Iterable[str]:
         signum, out, after = list(EXITS)[i % 2], folder / f"run-{i}", whole.seconds * random.random()
         words = small.arguments(data, out)
         ended = run(words, signum=signum, after=after)
-        right = ended.code in (0, EXITS[signum], -signum) and "Traceback" not in ended.said
-        wrong = gone_on(words, out, expected) if right else f"exit {ended.code}: {ended.said}"
+        right = ended.code in (0, EXITS[signum], -signum) and "Traceback" not in ended.stderr
+        wrong = resume_and_compare(words, out, expected) if right else f"exit {ended.code}: {ended.stderr}"
         if wrong:
             yield f"try {i}, signal {signum} after {after:.4f} s: {wrong}"
 
@@ -385,8 +385,8 @@ def second_signal(tries: int, folder: Path) -> Iterable[str]:
         words = small.arguments(data, out)
         ended = run(words, signum=signum, mark=STEP.decode(), count=3, again=again, faults={"slow_save": 0.25})
         right = ended.sent == 2 and ended.code in (EXITS[signum], -signum) and not ended.n_saved
-        wrong = "" if right else f"exit {ended.code}, {ended.sent} signals, {ended.n_saved} saved: {ended.said}"
-        wrong = wrong or gone_on(words, out, expected)
+        wrong = "" if right else f"exit {ended.code}, {ended.sent} signals, {ended.n_saved} saved: {ended.stderr}"
+        wrong = wrong or resume_and_compare(words, out, expected)
         if wrong:
             yield f"try {i}, signal {signum} twice, {again:.4f} s apart: {wrong}"
 
@@ -420,7 +420,7 @@ def workers(tries: int, folder: Path) -> Iterable[str]:
         step, ahead, out = int(random.integers(1, small.N_STEPS)), (1, 4, 7)[i % 3], folder / f"run-{i}"
         words = small.arguments(pictures, out, checkpoint_steps=2, workers=before)
         run(words, signum=signal.SIGKILL, mark=STEP.decode(), count=step, faults={"prefetch": ahead})
-        wrong = gone_on(words, out, expected, f"--workers={after}")
+        wrong = resume_and_compare(words, out, expected, f"--workers={after}")
         if wrong:
             yield f"try {i}, {before} workers killed at step {step}, then {after}, prefetch {ahead}: {wrong}"
 
@@ -472,9 +472,9 @@ def changed_config(tries: int, folder: Path) -> Iterable[str]:
     for i, key in enumerate(keys[:tries]):
         changes = {name: CHANGES[name] for name in ([key] if i % 2 else [key, keys[(i + 1) % len(keys)]])}
         ended = run([*small.resumed(out), *small.flags(changes)])
-        named = all(re.search(rf"\b{name}: .+ -> '?{value}", ended.said) for name, value in changes.items())
-        if ended.code != 2 or not named or ended.said.count("->") != len(changes) or contents(out) != before:
-            yield f"{changes}: exit {ended.code}: {ended.said}"
+        named = all(re.search(rf"\b{name}: .+ -> '?{value}", ended.stderr) for name, value in changes.items())
+        if ended.code != 2 or not named or ended.stderr.count("->") != len(changes) or contents(out) != before:
+            yield f"{changes}: exit {ended.code}: {ended.stderr}"
 
 
 @case(
@@ -494,7 +494,7 @@ def newer_schema(tries: int, folder: Path) -> Iterable[str]:
         manifest.write_bytes(checkpoint.seal({**body, "schema": schema}))
         before = contents(out)
         ended = run(small.resumed(out))
-        if ended.code != 2 or f"schema {schema}" not in ended.said or "upgrade" not in ended.said:
-            yield f"schema {schema}: exit {ended.code}: {ended.said}"
+        if ended.code != 2 or f"schema {schema}" not in ended.stderr or "upgrade" not in ended.stderr:
+            yield f"schema {schema}: exit {ended.code}: {ended.stderr}"
         if contents(out) != before:
             yield f"schema {schema}: files were changed"

@@ -207,10 +207,10 @@ def crowd(n: int, place: str) -> Iterator[str]:
     os.close(gate)
     codes = {pid: ended(pid) for pid in logs}
     for pid, code in codes.items():
-        said = logs[pid].read_text()
-        refused = "is in use by process" in said or "exists and is not empty" in said
-        if code != 0 and not (code == 2 and refused and said.count("\n") == 1 and "Traceback" not in said):
-            yield f"exit {code}: {said[-300:]}"
+        stderr = logs[pid].read_text()
+        refused = "is in use by process" in stderr or "exists and is not empty" in stderr
+        if code != 0 and not (code == 2 and refused and stderr.count("\n") == 1 and "Traceback" not in stderr):
+            yield f"exit {code}: {stderr[-300:]}"
     winners = list(codes.values()).count(0)
     if winners != 1 or whole(folder / "run", 2):
         yield f"{winners} winners; {whole(folder / 'run', 2)}"
@@ -272,9 +272,9 @@ def kill_workers(tries: int, place: str) -> Iterator[str]:
             done, status = os.waitpid(pid, os.WNOHANG)
             code = os.waitstatus_to_exitcode(status) if done else None
         orphans = gone(pid) if code is not None else session(pid)
-        said = (Path(place) / f"{number}.log").read_text()
-        if code != 1 or orphans or said.count("\n") != 1 or "Traceback" in said or "decode" not in said:
-            yield f"exit {code}, {len(orphans)} left, said {said[-300:]!r}"
+        stderr = (Path(place) / f"{number}.log").read_text()
+        if code != 1 or orphans or stderr.count("\n") != 1 or "Traceback" in stderr or "decode" not in stderr:
+            yield f"exit {code}, {len(orphans)} left, stderr {stderr[-300:]!r}"
 
 
 @case("kill -9 of the run: the processes that decode images end by themselves", full=10, fast=1)
@@ -411,9 +411,9 @@ def lost_output(tries: int, folder: Path) -> Iterator[str]:
         words = python("train", data, "--out", str(run), "--epochs=3", *TINY)
         with errors.open("wb") as err:
             code = OUTPUTS.get(stream, redirected)(words, stream, err)
-        said = errors.read_text()
-        if code or said or whole(run, 3):
-            yield f"{stream}: exit {code}, {whole(run, 3)}, {said[-300:]}"
+        stderr = errors.read_text()
+        if code or stderr or whole(run, 3):
+            yield f"{stream}: exit {code}, {whole(run, 3)}, {stderr[-300:]}"
 
 
 def environment(**changes: str) -> dict[str, str]:
@@ -470,10 +470,10 @@ def leave(tries: int, place: str) -> Iterator[str]:
         words = ["show", schema.shipped_names()[0]] if words[0] == "show" else words
         log = Path(place) / f"{number}.log"
         code = ended(fork(words, log, to_full if full else to_nobody))
-        said = log.read_text()
-        right = said == "invaug: cannot write the output: No space left on device\n" if full else not said
+        stderr = log.read_text()
+        right = stderr == "invaug: cannot write the output: No space left on device\n" if full else not stderr
         if code != int(full) or not right:
-            yield f"{' '.join(words)} to {'/dev/full' if full else 'nobody'}: exit {code}, {said[-300:]!r}"
+            yield f"{' '.join(words)} to {'/dev/full' if full else 'nobody'}: exit {code}, {stderr[-300:]!r}"
 
 
 def to_nobody() -> None:

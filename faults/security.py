@@ -38,7 +38,7 @@ SMALL = (
 MOST_MEMORY = 64 << 20  # bytes a refusal may take beside what the process has
 
 
-class Said(NamedTuple):
+class Answer(NamedTuple):
     """What a command answered."""
 
     code: int
@@ -46,7 +46,7 @@ class Said(NamedTuple):
     err: str
 
 
-def invaug(*words: str) -> Said:
+def invaug(*words: str) -> Answer:
     """Run the command in this process."""
     from invaug.lab.cli.main import main
 
@@ -59,7 +59,7 @@ def invaug(*words: str) -> Said:
         except Exception as error:  # what a user would see as a traceback
             code = 1
             print(f"Traceback: {error!r}", file=err)
-    return Said(code, out.getvalue(), err.getvalue())
+    return Answer(code, out.getvalue(), err.getvalue())
 
 
 def is_plain(text: str) -> bool:
@@ -79,9 +79,9 @@ def write_data(path: Path, classes: Iterable[str] = ("a", "b", "c")) -> Path:
 def good_run(folder: Path) -> Path:
     """Train a small run of two checkpoints; return its folder."""
     run = folder / "good" / "run"
-    said = invaug("train", str(write_data(folder / "data.npz")), "--out", str(run), *SMALL)
-    if said.code:
-        raise RuntimeError(said.err)
+    answer = invaug("train", str(write_data(folder / "data.npz")), "--out", str(run), *SMALL)
+    if answer.code:
+        raise RuntimeError(answer.err)
     return run
 
 
@@ -265,19 +265,21 @@ def content(folder: Path) -> dict[str, bytes | str]:
     }
 
 
-def wrong_answer(said: Said, expected: str) -> str:
+def wrong_answer(answer: Answer, expected: str) -> str:
     """Return what is wrong with an answer, empty if nothing is."""
-    lines = said.err.splitlines()
-    if not is_plain(said.err) or not is_plain(said.out) or PRIVATE in said.err:
-        return f"said {said.err!r}"
+    lines = answer.err.splitlines()
+    if not is_plain(answer.err) or not is_plain(answer.out) or PRIVATE in answer.err:
+        return f"stderr {answer.err!r}"
     if expected == REFUSED:
-        right = said.code == 2 and len(lines) == 1 and lines[0].startswith("invaug: ")
+        right = answer.code == 2 and len(lines) == 1 and lines[0].startswith("invaug: ")
     elif expected == FALLS_BACK:
-        right = said.code == 0 and len(lines) == 1 and " was skipped: " in lines[0]
+        right = answer.code == 0 and len(lines) == 1 and " was skipped: " in lines[0]
     else:
-        right = said.code == 0 and not lines
+        right = answer.code == 0 and not lines
     return (
-        "" if right and max(map(len, lines), default=0) < 1000 else f"not {expected}: {said.code}, {said.err[:300]!r}"
+        ""
+        if right and max(map(len, lines), default=0) < 1000
+        else f"not {expected}: {answer.code}, {answer.err[:300]!r}"
     )
 
 
@@ -395,9 +397,9 @@ def bad_headers(tries: int, folder: Path) -> Iterator[str]:
         shutil.copytree(good, target.run)
         target.put_tensors(data)
         before = forget_peak()
-        said = invaug("export", str(target.run), "-o", str(folder / f"{number}.safetensors"))
+        answer = invaug("export", str(target.run), "-o", str(folder / f"{number}.safetensors"))
         extra = peak() - before - len(data)
-        wrong = wrong_answer(said, FALLS_BACK)
+        wrong = wrong_answer(answer, FALLS_BACK)
         if not wrong and extra > MOST_MEMORY:
             wrong = f"took {extra >> 20} MB"
         if not wrong and not same_weights(earlier, folder / f"{number}.safetensors"):
@@ -452,11 +454,11 @@ def run_names(tries: int, folder: Path) -> Iterator[str]:
     for name, code in wanted[:tries]:
         before = content(folder), sorted(folder.rglob("*"))
         with working_in(place):
-            said = invaug("train", str(data), "--out", name, "--epochs=1", *SMALL[2:], "--method=none", "--model=mlp")
+            answer = invaug("train", str(data), "--out", name, "--epochs=1", *SMALL[2:], "--method=none", "--model=mlp")
             there = code == 2 or (Path(name) / "record.jsonl").is_file()
-        lines = said.err.splitlines()
-        if said.code != code or not is_plain(said.err + said.out) or not there or (code and len(lines) != 1):
-            yield f"{name[:20]!r}: exit {said.code}, {said.err[:200]!r}"
+        lines = answer.err.splitlines()
+        if answer.code != code or not is_plain(answer.err + answer.out) or not there or (code and len(lines) != 1):
+            yield f"{name[:20]!r}: exit {answer.code}, {answer.err[:200]!r}"
         elif code and (content(folder), sorted(folder.rglob("*"))) != before:
             yield f"{name[:20]!r}: something was written"
 
@@ -525,21 +527,21 @@ def misread(name: str, folder: Path) -> Iterator[str]:
     image = folder / f"{on_disk}.png"
     Image.fromarray(np.zeros((8, 8), np.uint8)).save(image)
     settings = ("--epochs=1", "--method=none", "--model=mlp", *SMALL[2:], "--log=csv")
-    said = {
+    answer = {
         "train": invaug("train", str(data), "--out", str(run), *settings),
         "evaluate": invaug("evaluate", str(run), "--draws=1", "--images=2"),
         "predict": invaug("predict", str(run), str(image)),
         "ls": invaug("predict", str(run), str(folder / f"no {on_disk}.png")),
         "other data": invaug("evaluate", str(run), "--data", str(write_data(folder / "other.npz", (f"x{name}", "c")))),
     }
-    for command, (code, out, err) in said.items():
+    for command, (code, out, err) in answer.items():
         if not is_plain(out + err) or code != (2 if command in ("ls", "other data") else 0):
             yield f"{command} ended with {code} and {err[-200:]!r}"
     shown = shown_as(name)
-    if shown not in said["predict"].out or shown_as(" ".join(f"x{name}".split())) not in said["other data"].err:
-        yield f"it was not shown as it is: {said['predict'].out!r}"
-    if shown not in said["evaluate"].out.replace("\n", "") and len(shown) < 30:  # longer ones are folded
-        yield f"evaluate does not show it: {said['evaluate'].out!r}"
+    if shown not in answer["predict"].out or shown_as(" ".join(f"x{name}".split())) not in answer["other data"].err:
+        yield f"it was not shown as it is: {answer['predict'].out!r}"
+    if shown not in answer["evaluate"].out.replace("\n", "") and len(shown) < 30:  # longer ones are folded
+        yield f"evaluate does not show it: {answer['evaluate'].out!r}"
     yield from misread_files(name, run, image, folder)
 
 

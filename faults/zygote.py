@@ -48,7 +48,7 @@ class Ended(NamedTuple):
 
     code: int
     """Exit code; negative: the signal that killed it."""
-    said: str
+    stderr: str
     """What it wrote to stderr."""
     seconds: float
     n_steps: int
@@ -133,17 +133,17 @@ def warm_up() -> None:
 def obey(order: Order) -> Ended:
     """Run one command and do to it what is ordered."""
     # pipes, because a limit on the size of files would hold for these too
-    (marks, told), (words, said) = os.pipe(), os.pipe()
+    (marks, marker), (words, stderr) = os.pipe(), os.pipe()
     started = time.monotonic()
     signal.pthread_sigmask(signal.SIG_BLOCK, ASKING)  # until the child is the command
     child = os.fork()
     if child == 0:
         os.close(marks)
         os.close(words)
-        become(order, said, told)
+        become(order, stderr, marker)
     signal.pthread_sigmask(signal.SIG_UNBLOCK, ASKING)
-    os.close(told)
-    os.close(said)
+    os.close(marker)
+    os.close(stderr)
     seen, sent, code = watch(order, child, marks, started)
     text = new_bytes(words).decode(errors="replace")
     os.close(marks)
@@ -182,23 +182,23 @@ def new_bytes(pipe: int) -> bytes:
     return found
 
 
-def become(order: Order, said: int, told: int) -> None:
+def become(order: Order, stderr: int, marker: int) -> None:
     """Be the command: its messages and the marks of its steps and saves into pipes, its faults in place."""
     from invaug.lab.cli.main import main
 
     try:
-        os.dup2(said, 2)
+        os.dup2(stderr, 2)
         os.dup2(os.open(os.devnull, os.O_RDWR), 1)
         os.dup2(1, 0)
         # new ones: the old still believe that they are the files or terminals this process was started with
         sys.stdout, sys.stderr = (open(number, "w", buffering=1, closefd=False) for number in (1, 2))  # noqa: SIM115
-        mark_steps(told)
+        mark_steps(marker)
         for name, argument in order.faults.items():
             FAULTS[name](argument)
-        mark_saves(told)
+        mark_saves(marker)
         sys.argv = ["invaug", *order.words]
         signal.pthread_sigmask(signal.SIG_UNBLOCK, ASKING)
-        os.write(told, READY)
+        os.write(marker, READY)
         main()
         code = 0
     except SystemExit as stop:
@@ -215,29 +215,29 @@ def become(order: Order, said: int, told: int) -> None:
     os._exit(code)
 
 
-def mark_steps(told: int) -> None:
+def mark_steps(marker: int) -> None:
     """Write a mark whenever a batch is about to be trained on."""
     from invaug import InvarianceConstrained
 
     forward = InvarianceConstrained.forward
 
     def marked(*given: Any, **named: Any) -> Any:
-        os.write(told, STEP)
+        os.write(marker, STEP)
         return forward(*given, **named)
 
     InvarianceConstrained.forward = marked  # type: ignore[method-assign]
 
 
-def mark_saves(told: int) -> None:
+def mark_saves(marker: int) -> None:
     """Write a mark when a checkpoint begins and when it is there."""
     from invaug.lab.run import checkpoint
 
     save = checkpoint.save
 
     def marked(*given: Any, **named: Any) -> Path:
-        os.write(told, SAVE)
+        os.write(marker, SAVE)
         path = save(*given, **named)
-        os.write(told, SAVED)
+        os.write(marker, SAVED)
         return path
 
     checkpoint.save = marked
