@@ -68,11 +68,11 @@ pages: .venv/dev
 	$(PYTEST) -m pages
 
 ray: .venv/dev
-	$(call install,-e '.[dev,ray]')
+	$(call install,-e '.[ray]')
 	$(PYTEST) -m ray
 
 loggers: .venv/dev
-	$(call install,-e '.[dev,wandb,mlflow]')
+	$(call install,-e '.[wandb]' -e '.[mlflow]')
 	$(PYTEST) tests/lab/run/test_loggers.py
 
 package:
@@ -93,7 +93,7 @@ bench: .venv/peers
 	touch $@
 
 .venv/peers: .venv/dev
-	$(call install,-e '.[dev,peers]')
+	$(call install,-e '.[peers]')
 	touch $@
 
 clean:

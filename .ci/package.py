@@ -28,7 +28,7 @@ step.lagrangian.backward()
 problem.dual_step(step.slack)
 print("invaug", invaug.__version__, "on torch", torch.__version__)
 """
-LAB = (["--version"], ["--help"], ["ls"], ["show", "digits"], ["train", "--help"])
+LAB = (["--help"], ["ls"], ["show", "digits"], ["train", "--help"])
 
 
 def main() -> None:
@@ -67,7 +67,7 @@ def check_files(wheel: Path) -> None:
 
 def check_hint(command: Path) -> None:
     """Raise unless the command says in one line what to install where the lab is missing."""
-    done = subprocess.run([command, "--version"], capture_output=True, text=True, check=False)
+    done = subprocess.run([command, "train"], capture_output=True, text=True, check=False)
     if done.returncode != 2 or HINT not in done.stderr or done.stderr.count("\n") != 1:
         raise SystemExit(f"invaug without the lab: exit code {done.returncode}, {done.stderr}")
 
