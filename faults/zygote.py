@@ -397,15 +397,15 @@ def fill(filler: Path, spare: int) -> None:
 def to_dev_full(argument: list[int]) -> None:
     """Make the nth save write the tensors (0) or the manifest (1) to /dev/full."""
     which, save_number = argument
-    created, create = iter(range(2**31)), os.open
+    created, open_file = iter(range(2**31)), Path.open
 
-    def full(path: Any, flags: int, *given: Any, **named: Any) -> int:
-        if flags & os.O_CREAT and next(created) == which:
-            os.close(create(path, flags, *given, **named))  # the file is there, as it would be on a full disk
-            return create("/dev/full", os.O_WRONLY)
-        return create(path, flags, *given, **named)
+    def open_full(path: Path, mode: str = "r", **named: Any) -> Any:
+        if mode == "xb" and next(created) == which:
+            open_file(path, mode, **named).close()  # the file exists, as it would on a full disk
+            return open_file(Path("/dev/full"), "wb", **named)
+        return open_file(path, mode, **named)
 
-    only_in_saves({(os, "open"): full}, lambda number: number == save_number)
+    only_in_saves({(Path, "open"): open_full}, lambda number: number == save_number)
 
 
 def from_save(first: int, act: Callable[[], None]) -> None:
