@@ -23,8 +23,8 @@ from invaug.lab.errors import UserError
 from invaug.lab.insights import command as insights
 from invaug.lab.insights.command import Asked, Plan, search
 from invaug.lab.insights.families import explicit
+from invaug.lab.insights.thresholds import MOSTLY
 from invaug.lab.insights.verdicts import lines
-from invaug.lab.report.sections.insights import MOSTLY
 from invaug.lab.train.display import Screen
 from tests.support.images import load_digits
 from tests.support.runs import train, write_digits

@@ -27,10 +27,10 @@ from invaug.lab.data.load import Dataset, load_dataset, peek_dataset
 from invaug.lab.data.splits import Split
 from invaug.lab.errors import RunError, UserError, nearest
 from invaug.lab.insights.families import Ranges, explicit, is_graded, scaled, usable, usual
+from invaug.lab.insights.thresholds import MOSTLY
 from invaug.lab.insights.verdicts import NOT, Answer, Finding, lines, toml
 from invaug.lab.report.command import report_runs
 from invaug.lab.report.read import INSIGHTS
-from invaug.lab.report.sections.insights import MOSTLY
 from invaug.lab.run import atomic
 from invaug.lab.run.folder import check_usable
 from invaug.lab.train import command as train

@@ -9,8 +9,8 @@ from typing import Any
 
 from invaug.lab.config import build as configs
 from invaug.lab.insights.families import Ranges, in_words, is_graded, scaled
+from invaug.lab.insights.thresholds import FULLY, MOSTLY, VERDICTS
 from invaug.lab.report.intervals import Estimate, estimate
-from invaug.lab.report.sections.insights import FULLY, MOSTLY, VERDICTS
 
 DEPENDS = 0.1  # share of held-out images lost under a family that says labels depend on it
 LEARNED, PARTLY, NOT = VERDICTS
