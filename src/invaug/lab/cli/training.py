@@ -161,9 +161,9 @@ def reproduce(
 
     Example: invaug reproduce table-1 --scale small
     """
-    from invaug.lab.reproduce.command import reproduce as run
+    from invaug.lab.reproduce.command import run_reproduce
 
-    run(
-        name, scale, listing=listing, dry_run=dry_run, as_json=as_json, seeds=seeds, out=out, results=results,
+    run_reproduce(
+        name, scale=scale, listing=listing, dry_run=dry_run, as_json=as_json, n_seeds=seeds, out=out, results=results,
         data_dir=data_dir, only=tuple(only or ()), without=tuple(without or ()), at_once=jobs, on=on,
     )  # fmt: skip
