@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from invaug.lab.config import schema as configs
-from invaug.lab.data import datasets
+from invaug.lab.data.load import load_dataset
 from invaug.lab.reproduce import full, paper
 from invaug.lab.train import problem
 from tests.support.experiments import plan_of
@@ -151,5 +151,5 @@ def test_the_rule_halves_epsilon_where_gamma_vanished_and_doubles_it_elsewhere(g
 
 def problem_of(settings):
     config = configs.build({**settings, "data": "digits", "workers": 0})
-    loaded = datasets.load("digits", per_class=2)
+    loaded = load_dataset("digits", per_class=2)
     return problem.problem(config, loaded, lambda images: images)

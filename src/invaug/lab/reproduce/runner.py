@@ -56,9 +56,9 @@ def with_places(job: Job, data_dir: Path | None) -> Job:
 
 def find_policy(job: Job, data_dir: Path | None) -> Path:
     """Return where the policy file of a run is, in one of the folders that are searched for datasets."""
-    from invaug.lab.data import known as sources
+    from invaug.lab.data.known import data_folders
 
-    paths: list[Path] = [root / job.settings["policy"] for root in sources.roots(data_dir)]
+    paths: list[Path] = [root / job.settings["policy"] for root in data_folders(data_dir)]
     for path in paths:
         if path.is_file():
             return path
