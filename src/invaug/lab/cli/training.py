@@ -86,10 +86,10 @@ def tune(
     jobs: int, on: str, as_json: bool, **flags: Any,
 ) -> None:  # fmt: skip
     """Collect what was given, search."""
-    from invaug.lab.tune.command import Asked, run_tune
+    from invaug.lab.tune.command import TuneRequest, run_tune
 
     given = _given(data, config, flags)
-    run_tune(Asked(given, tuple(search or ()), trials, folds, out, jobs, on, config), as_json)
+    run_tune(TuneRequest(given, tuple(search or ()), trials, folds, out, jobs, on, config), as_json)
 
 
 def _tune_command() -> Callable[..., None]:

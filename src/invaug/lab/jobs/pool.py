@@ -17,6 +17,7 @@ from dataclasses import dataclass
 from tempfile import TemporaryFile
 from typing import IO
 
+from invaug.lab.environment import under_torchrun
 from invaug.lab.errors import UserError, nearest
 from invaug.lab.jobs.job import Job
 from invaug.lab.jobs.progress import Bar
@@ -25,6 +26,7 @@ from invaug.lab.run import record
 from invaug.lab.train.signals import Signals
 
 PROCESSES = "processes"
+PLACES = (PROCESSES, "ray")
 STARTS = 4  # of one job, before its killer is believed
 POLL = 0.1  # seconds
 SAVED = (128 + signal.SIGTERM, 128 + signal.SIGINT)  # how a process ends that was asked to
@@ -42,8 +44,6 @@ def run_jobs(jobs: Iterator[Job], bar: Bar, *, at_once: int = 1, on: str = PROCE
         ended: Called after each, whether it is done or has failed.
     """
 
-    check_place(on)
-
     def done(job: Job) -> None:
         bar.done(job)
         ended(job)
@@ -59,12 +59,12 @@ def run_jobs(jobs: Iterator[Job], bar: Bar, *, at_once: int = 1, on: str = PROCE
             in_processes(jobs, bar, at_once, done, signals)
 
 
-def check_place(on: str) -> None:
-    """Refuse what is neither a word we know nor an address."""
-    if on not in (PROCESSES, "ray") and not re.match(r"^(ray://)?[\w.\-]+:\d+$", on):
-        raise UserError(
-            f"unknown --on {on}, {nearest(on, (PROCESSES, 'ray'))}; a cluster is HOST:PORT or ray://HOST:PORT"
-        )
+def check_start(verb: str, on: str) -> None:
+    """Refuse to start under torchrun, and on what is neither a known word nor an address."""
+    if under_torchrun():
+        raise UserError(f"{verb} starts processes of its own: start it without torchrun, with --jobs for several")
+    if on not in PLACES and not re.match(r"^(ray://)?[\w.\-]+:\d+$", on):
+        raise UserError(f"unknown --on {on}, {nearest(on, PLACES)}; a cluster is HOST:PORT or ray://HOST:PORT")
 
 
 def in_turn(jobs: Iterator[Job], bar: Bar, ended: Ended, signals: Signals) -> None:

@@ -9,8 +9,8 @@ from typing import Any
 
 from invaug.lab.errors import RunError, UserError
 from invaug.lab.jobs.job import OUTCOME
+from invaug.lab.jobs.report import write_report
 from invaug.lab.report import tables
-from invaug.lab.report.command import report_runs
 from invaug.lab.reproduce import rows
 from invaug.lab.reproduce.cells import SCALES, Cell
 from invaug.lab.reproduce.costs import estimate_seconds
@@ -19,7 +19,7 @@ from invaug.lab.reproduce.outcome import Outcome
 from invaug.lab.reproduce.paper import PUBLISHED
 from invaug.lab.reproduce.request import Request, check, find_scale
 from invaug.lab.reproduce.runs import jobs_of
-from invaug.lab.terminal import plain, say
+from invaug.lab.terminal import plain
 
 SHOWN = 4  # of the paper's numbers in the list
 
@@ -143,7 +143,8 @@ def _run(request: Request, as_json: bool) -> None:
 
     console = Screen()
     found = run_experiment(request, console, quiet=as_json)
-    page, counts = _write_report(request, found), found.total()
+    finished = [job.folder for job in jobs_of(request) if (job.folder / OUTCOME).is_file()]
+    page, counts = write_report(found.table(), finished, request.folder), found.total()
     results = rows.path_of(request.results, request.experiment.name, request.scale)
     if as_json:
         print(json.dumps({**found.as_json(), **counts._asdict(), "results": str(results), "report": page}))
@@ -160,17 +161,3 @@ def summary_lines(found: Outcome) -> Iterator[str]:
     yield from tables.in_columns(found.table())
     yield from (f"{verdict.claim}: {verdict.conclusion}{verdict.evidence}" for verdict in found.verdicts())
     yield "{} runs done, {} failed, {} left out".format(*found.total())
-
-
-def _write_report(request: Request, found: Outcome) -> str | None:
-    """Write the report and the table of the finished runs; a finished experiment never fails because of it."""
-    folders = [job.folder for job in jobs_of(request) if (job.folder / OUTCOME).is_file()]
-    if not folders:
-        return None
-    try:
-        request.folder.mkdir(parents=True, exist_ok=True)
-        tables.write(found.table(), request.folder, "table")
-        return str(report_runs(folders, request.folder / "report.html")[0])
-    except Exception as error:
-        say(f"the report could not be written: {error}")
-        return None

@@ -6,10 +6,9 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from invaug.lab.environment import under_torchrun
 from invaug.lab.errors import UserError
 from invaug.lab.jobs.job import Job
-from invaug.lab.jobs.pool import check_place, run_jobs
+from invaug.lab.jobs.pool import check_start, run_jobs
 from invaug.lab.jobs.progress import bar
 from invaug.lab.jobs.resume import resumable
 from invaug.lab.jobs.train_job import Trainer
@@ -24,10 +23,8 @@ from invaug.lab.train.signals import Stopped
 
 def run_experiment(request: Request, console: Screen, *, quiet: bool = False) -> Outcome:
     """Train what is not done yet; write the results and return the outcome."""
-    if under_torchrun():
-        raise UserError("reproduce starts processes of its own: start it without torchrun, with --jobs for several")
     check(request)
-    check_place(request.on)
+    check_start("reproduce", request.on)
     check_usable(request.out)
     jobs = jobs_of(request)
     waiting = [with_places(job, request.data_dir) for job in jobs if job.found() is None]

@@ -1,4 +1,4 @@
-"""What may be searched: keys of the config with a list of values, or a range."""
+"""What to search: keys of the config, each with a list of values or a range."""
 
 from __future__ import annotations
 
@@ -11,11 +11,11 @@ from typing import Any, get_args
 from invaug.lab.config import schema as configs
 from invaug.lab.errors import UserError, nearest
 
-MANY = 10  # a range whose ends are so many times apart is searched by its logarithm
+MANY = 10  # ranges whose ends are this many times apart are searched by their logarithm
 FIXED = ("data", "data_dir", "families", "val_fraction", "val_fold", "seed", "device", "devices", "log", "workers")
-"""Keys a search has no business with."""
+"""Keys that cannot be searched."""
 EIGHT = (0.2, 0.5, 0.8, 1.1, 1.4, 1.7, 2.0, 2.3)
-"""The levels of the paper's search on CIFAR-10, for ten classes: the loss of a guess is 2.3."""
+"""The levels of the paper's search on CIFAR-10: ten classes, where guessing has a loss of 2.3."""
 KNOWN = {"cifar100": (0.3, 0.6, 0.9, 1.2, 1.5, 1.8, 2.1, 2.4)}
 
 
@@ -35,8 +35,8 @@ class Range:
     whole: bool = False
 
     @property
-    def by_log(self) -> bool:
-        """Whether it is searched by its logarithm."""
+    def is_logarithmic(self) -> bool:
+        """Whether to search it by its logarithm."""
         return self.low > 0 and self.high / self.low >= MANY
 
 
@@ -44,7 +44,7 @@ Space = Mapping[str, Values | Range]
 
 
 def usual_levels(data: str, n_classes: int) -> Values:
-    """Return the levels of the paper's search; for other numbers of classes, as far from the loss of a guess."""
+    """Return the levels of the paper's search, in proportion to the loss of guessing among the classes."""
     factor = math.log(n_classes) / math.log(10)
     return Values(KNOWN.get(data, tuple(round(factor * level, 2) for level in EIGHT)))
 
@@ -66,12 +66,9 @@ def parse(texts: Sequence[str], settings: Mapping[str, Any]) -> Space:
         space[key] = _range(key, rest) if ":" in rest else _values(key, rest)
     for key, found in space.items():
         for value in found.values if isinstance(found, Values) else (found.low, found.high):
-            configs.build({**settings, **_with_needs(key), key: value})  # a wrong value is named before anything runs
+            needs = {"gamma_init": 1.0} if key == "method" else {}  # which some methods want
+            configs.build({**settings, **needs, key: value})  # a wrong value is named before anything runs
     return space
-
-
-def _with_needs(key: str) -> dict[str, Any]:
-    return {"gamma_init": 1.0} if key == "method" else {}
 
 
 def _values(key: str, text: str) -> Values:
