@@ -58,7 +58,7 @@ class TuneRequest:
 
     def command(self) -> str:
         """Return the command that resumes."""
-        flags = {"config": self.config}
+        flags: dict[str, Any] = {"config": self.config}
         flags |= {key: value for key, value in self.settings.items() if key not in ("data", "families")}
         flags |= {"trials": self.trials, "folds": self.folds, "out": self.folder}
         flags |= {"jobs": self.at_once, "on": self.on, "search": self.search}

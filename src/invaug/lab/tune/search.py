@@ -64,11 +64,10 @@ def format_value(value: Any) -> str:
 def find_best(trials: list[Trial]) -> Trial | None:
     """Return the trial with the highest mean accuracy on held-out images; of equal ones the lower loss."""
     complete = [trial for trial in trials if trial.is_complete]
-    return max(
-        complete,
-        key=lambda trial: (trial.mean("held_out_accuracy", -1.0), -trial.mean("held_out_loss", 0.0)),
-        default=None,
+    ranked = sorted(
+        complete, key=lambda trial: (-trial.mean("held_out_accuracy", 0.0), trial.mean("held_out_loss", 0.0))
     )
+    return ranked[0] if ranked else None
 
 
 @dataclass
