@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from invaug.lab.config import schema as configs
+from invaug.lab.config import build as configs
 from invaug.lab.jobs import measures
 
 

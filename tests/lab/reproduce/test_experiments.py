@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from invaug.lab.config import schema as configs
+from invaug.lab.config import build as configs
 from invaug.lab.jobs import job as lab_job
 from invaug.lab.reproduce import experiments, paper, runs
 from invaug.lab.reproduce.cells import SCALES

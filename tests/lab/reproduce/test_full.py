@@ -8,7 +8,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from invaug.lab.config import schema as configs
+from invaug.lab.config import build as configs
+from invaug.lab.config.resolve import resolve
 from invaug.lab.data.load import load_dataset
 from invaug.lab.reproduce import full, paper
 from invaug.lab.train import problem
@@ -66,7 +67,7 @@ SVHN_CODE = {"lr": 0.005, "weight_decay": 0.005, "crop": 0, "flip": "no"}
 
 def built(name: str, label: str, scale: str = "full") -> dict[str, Any]:
     cells = {cell.label: cell for cell in plan_of(name, scale).cells}
-    return configs.build(cells[label].settings).model_dump()
+    return configs.build(cells[label].settings).flat()
 
 
 @pytest.mark.parametrize(("data", "model"), EPSILONS)
@@ -152,4 +153,4 @@ def test_the_rule_halves_epsilon_where_gamma_vanished_and_doubles_it_elsewhere(g
 def problem_of(settings):
     config = configs.build({**settings, "data": "digits", "workers": 0})
     loaded = load_dataset("digits", per_class=2)
-    return problem.problem(config, loaded, lambda images: images)
+    return problem.build_problem(resolve(config, loaded), loaded, lambda images: images)

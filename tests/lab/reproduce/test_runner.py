@@ -19,7 +19,7 @@ from typer.testing import CliRunner
 
 from invaug.lab.cli import main
 from invaug.lab.cli.main import app
-from invaug.lab.config import schema as configs
+from invaug.lab.config import build as configs
 from invaug.lab.errors import UserError
 from invaug.lab.jobs import job as lab_job
 from invaug.lab.jobs import pool, progress, train_job
@@ -100,7 +100,7 @@ def test_planted_digits_under_three_constraints_have_a_gamma_each_and_inputs_in_
         request(tmp_path, Experiment("tiny", "", "", numbers, {"small": plan})), Screen(quiet=True), quiet=True
     )
     assert [found.mean("planted", number) is not None for number in numbers] == [True] * 3
-    written = configs.read(tmp_path / "runs" / "tiny-small" / "planted" / "seed-0" / "config.toml")
+    written = configs.read_toml(tmp_path / "runs" / "tiny-small" / "planted" / "seed-0" / "config.toml")
     assert (written["dataset"]["mean"], written["dataset"]["std"]) == ([0.0], [1.0])
     assert written["dataset"]["images"]["train"] == 200
 

@@ -7,7 +7,7 @@ from collections.abc import Collection, Iterator
 from itertools import product
 from typing import Any
 
-from invaug.lab.config import schema as configs
+from invaug.lab.config.build import read, shipped_names
 from invaug.lab.reproduce.cells import Cell, Settings
 from invaug.lab.reproduce.paper import PUBLISHED
 
@@ -82,8 +82,8 @@ def _changed(cell: Cell, label: str, **changes: Any) -> Cell:
 def published(data: str, model: str, space: str, preset: str) -> Settings:
     """Return the published settings of an entry of Table 1; without an epsilon where none is known."""
     names = [f"{data}-{model}-{each}-{preset}" for each in (space, *SPACES)]
-    name = next(name for name in names if name in configs.shipped_names())
-    settings = configs.read(name)
+    name = next(name for name in names if name in shipped_names())
+    settings = read(name)
     if name != names[0]:
         settings.pop("epsilon")
     return {**settings, "set": space}
@@ -118,7 +118,7 @@ def _table_1() -> Iterator[Cell]:
 
 def _table_2() -> Iterator[Cell]:
     """ImageNet-100 at four sizes."""
-    paper = configs.read("imagenet100-resnet-50-wide-paper")
+    paper = read("imagenet100-resnet-50-wide-paper")
     presets = {"paper": paper, "authors-code": {**paper, "preset": "authors-code", "subset": "first"}}
     for preset, fraction in product(PRESETS, FRACTIONS):
         settings, name = {**presets[preset], "fraction": fraction}, f"{preset}-{fraction:g}"
@@ -175,7 +175,7 @@ def families(shift: float) -> dict[str, dict[str, float]]:
 
 def planted_cell(data: str, model: str, plant: str, preset: str) -> Cell:
     """Return a planted dataset under the constraints of rotation, translation and scale."""
-    settings = configs.read(f"{data}-rotations-{model}")
+    settings = read(f"{data}-rotations-{model}")
     for key in ("set", "range", "n_steps"):
         settings.pop(key)
     sampling = {"method": "uniform"} if preset == "paper" else {"method": "constrained", "n_steps": 1}

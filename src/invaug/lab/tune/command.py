@@ -7,12 +7,13 @@ import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, get_args
+from typing import Any
 
 import torch
 
-from invaug.lab.config import schema as configs
-from invaug.lab.data.load import Dataset, load_dataset
+from invaug.lab.config import methods
+from invaug.lab.config.build import build, dump, nest
+from invaug.lab.data.load import Dataset
 from invaug.lab.errors import RunError, UserError
 from invaug.lab.jobs.job import Job
 from invaug.lab.jobs.pool import PROCESSES, check_start, run_jobs
@@ -21,7 +22,9 @@ from invaug.lab.jobs.report import write_report
 from invaug.lab.jobs.resume import resumable, resume_command
 from invaug.lab.run import atomic
 from invaug.lab.run.folder import check_usable
+from invaug.lab.train.command import load_once
 from invaug.lab.train.display import Screen
+from invaug.lab.train.ranks import launch
 from invaug.lab.tune.search import OptunaSearch, Search, Trial, find_best
 from invaug.lab.tune.show import as_json, as_table, summary_lines
 from invaug.lab.tune.space import Space, is_grid, parse, usual_levels
@@ -73,7 +76,7 @@ def run_tune(request: TuneRequest, json_wanted: bool) -> None:
     atomic.write_text(request.folder / TUNE, json.dumps(document))
     if best:
         chosen = {key: value for key, value in {**request.settings, **best.params}.items() if key != "data_dir"}
-        atomic.write_text(request.folder / BEST, configs.dump(chosen))
+        atomic.write_text(request.folder / BEST, dump(nest(chosen)))
     finished = [job.folder for trial in trials for job in trial.jobs if job.found()]
     page = write_report(as_table(trials, best), finished, request.folder)
     if json_wanted:
@@ -91,7 +94,8 @@ def tune(request: TuneRequest, console: Screen, *, quiet: bool = False) -> tuple
     check(request)
     check_usable(request.folder)
     settings = {"workers": 0, **request.settings}
-    dataset = load(settings)
+    config = build(settings)
+    dataset = load_once(config, launch(config.replaced(devices=1)), with_test=False)
     space = parse(request.search, settings)
     if not request.search:
         space = {"epsilon": usual_levels(request.data, len(dataset.classes))}
@@ -106,22 +110,6 @@ def tune(request: TuneRequest, console: Screen, *, quiet: bool = False) -> tuple
     return search.trials, find_best(search.trials)
 
 
-def load(settings: Mapping[str, Any]) -> Dataset:
-    """Return the data without its test images."""
-    config = configs.build(settings)
-    return load_dataset(
-        config.data,
-        data_dir=config.data_dir,
-        fraction=config.fraction,
-        per_class=config.per_class,
-        subset=config.subset,
-        image_size=config.image_size,
-        seed=config.seed,
-        on_bad=config.on_bad,
-        with_test=False,
-    )
-
-
 def check(request: TuneRequest) -> None:
     """Refuse what cannot be meant."""
     check_start("tune", request.on)
@@ -133,8 +121,8 @@ def check(request: TuneRequest) -> None:
     if "epsilon" in request.settings:
         level = request.settings["epsilon"]
         raise UserError(f"tune chooses epsilon: leave {level} out, or name what to choose, as --search lr=0.01:0.3")
-    method = request.settings.get("method", configs.DEFAULT_METHOD)
-    if method in get_args(configs.Method) and method not in configs.BOUNDED:
+    method = request.settings.get("method", methods.DEFAULT)
+    if method in methods.METHODS and not methods.holds_epsilon(method):
         raise UserError(f"method {method} has no epsilon: name what to choose, as --search lr=0.01:0.3")
 
 

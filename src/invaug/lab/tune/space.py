@@ -6,9 +6,12 @@ import itertools
 import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, get_args
+from typing import Any
 
-from invaug.lab.config import schema as configs
+from pydantic import TypeAdapter, ValidationError
+
+from invaug.lab.config.build import build
+from invaug.lab.config.schema import PLACES
 from invaug.lab.errors import UserError, nearest
 
 MANY = 10  # ranges whose ends are this many times apart are searched by their logarithm
@@ -57,52 +60,38 @@ def parse(texts: Sequence[str], settings: Mapping[str, Any]) -> Space:
         key = key.strip().replace("-", "_")
         if not equals or not rest.strip():
             raise UserError(f"cannot search {text}: write KEY=A,B,C or KEY=LOW:HIGH, for example lr=0.01:0.3")
-        if key not in configs.Config.model_fields:
-            raise UserError(f"unknown key {key} in --search, {nearest(key, configs.Config.model_fields)}")
+        if key not in PLACES:
+            raise UserError(f"unknown key {key} in --search, {nearest(key, PLACES)}")
         if key in FIXED or key in space:
             raise UserError(f"{key} cannot be searched{' twice' if key in space else ''}: got {text}")
         if key in settings:
             raise UserError(f"{key} is both given ({settings[key]}) and searched ({rest}): leave one out")
-        space[key] = _range(key, rest) if ":" in rest else _values(key, rest)
+        if ":" in rest:
+            space[key] = _range(key, rest)
+        else:
+            space[key] = Values(tuple(_value(key, part) for part in rest.split(",") if part.strip()))
     for key, found in space.items():
         for value in found.values if isinstance(found, Values) else (found.low, found.high):
             needs = {"gamma_init": 1.0} if key == "method" else {}  # which some methods want
-            configs.build({**settings, **needs, key: value})  # a wrong value is named before anything runs
+            build({**settings, **needs, key: value})  # a wrong value is named before anything runs
     return space
 
 
-def _values(key: str, text: str) -> Values:
-    return Values(tuple(_value(key, part.strip()) for part in text.split(",") if part.strip()))
-
-
 def _range(key: str, text: str) -> Range:
-    ends = [_value(key, part.strip()) for part in text.split(":")]
-    numbers = [end for end in ends if isinstance(end, int | float) and not isinstance(end, bool)]
+    ends = [_value(key, part) for part in text.split(":")]
+    numbers = [end for end in ends if type(end) in (int, float)]
     if len(ends) != 2 or len(numbers) != 2 or not numbers[0] < numbers[1]:
         raise UserError(f"cannot search {key}={text}: a range is LOW:HIGH, two numbers, the smaller first")
-    return Range(numbers[0], numbers[1], _kind(key) is int)
-
-
-def _kind(key: str) -> Any:
-    """Return the type of a key without None."""
-    annotation = configs.Config.model_fields[key].annotation
-    kinds = [kind for kind in get_args(annotation) or (annotation,) if kind is not type(None)]
-    return kinds[0] if kinds else str
+    return Range(numbers[0], numbers[1], all(type(end) is int for end in numbers))
 
 
 def _value(key: str, text: str) -> Any:
-    kind = _kind(key)
-    if kind is bool:
-        if text not in ("true", "false"):
-            raise UserError(f"cannot search {key}={text}: it is true or false")
-        return text == "true"
-    if kind in (int, float):
-        try:
-            return kind(text)
-        except ValueError:
-            word = "whole number" if kind is int else "number"
-            raise UserError(f"cannot search {key}={text}: it is a {word}") from None
-    return text
+    """Return a value as the setting's type; one that is none stays text, which the config then refuses by name."""
+    kind: Any = PLACES[key].info.annotation
+    try:
+        return TypeAdapter(kind).validate_python(text.strip())
+    except ValidationError:
+        return text.strip()
 
 
 def is_grid(space: Space) -> bool:
