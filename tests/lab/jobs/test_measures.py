@@ -4,17 +4,17 @@ from __future__ import annotations
 
 import pytest
 
-from invaug.lab.config import build as configs
 from invaug.lab.jobs import measures
+from tests.support.configs import resolved
 
 
 def test_uniform_draws_are_as_extreme_as_uniform_and_the_largest_alone_more():
-    config = configs.build({"n_levels": 31})
+    config = resolved(n_levels=31)
     kept = {"Identity": [9] * 31, "Rotate": [7] * 31, "Color": [5] * 31}
     ends = {"gamma": [0.0], "constraint_loss": [1.0], "entropy": [1.0], "seconds": 1.0}
-    tested = {"train_accuracy": 0.9, "test_accuracy": 0.8, "train_loss": 0.1, "test_loss": 0.2}
-    rows = [{**ends, "kept": [kept]}, {**ends, "kept": [{**kept, "Rotate": [0] * 30 + [217]}]}]
-    found = measures.numbers(config, rows, tested)
+    tested = {"train_clean_accuracy": 0.9, "test_accuracy": 0.8, "train_clean_loss": 0.1, "test_loss": 0.2}
+    rows = [{**ends, "kept": [kept]}, {**ends, **tested, "kept": [{**kept, "Rotate": [0] * 30 + [217]}]}]
+    found = measures.numbers(config, rows)
     assert found["extreme_first"] == pytest.approx(1.0)
     assert found["extreme"] > 3
     assert found["geometric"] == pytest.approx(7 / 21, abs=1e-4)
@@ -37,4 +37,4 @@ def test_uniform_draws_are_as_extreme_as_uniform_and_the_largest_alone_more():
     ],
 )
 def test_passes_are_counted_as_a_step_makes_them_at_a_gamma_of_one(settings, expected):
-    assert measures.passes(configs.build(settings)) == expected
+    assert measures.passes(resolved(**settings)) == expected

@@ -93,7 +93,7 @@ def test_a_job_killed_just_before_it_wrote_its_outcome_ends_the_same(tuned):
     job = trials[0].jobs[0]
     before = job.found()
     (job.folder / "outcome.json").unlink()
-    train_job.Trainer()(job, lambda: None, lambda *_: None)
+    train_job.Trainer()(job, lambda: None)
     assert job.found()["numbers"] == before["numbers"]
 
 

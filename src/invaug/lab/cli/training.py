@@ -123,16 +123,32 @@ def insights(
     epochs: Annotated[int, typer.Option(min=1, help="passes over them in each training")] = 8,
     model: Annotated[str, typer.Option(help="the network to train [a small one]")] = "auto",
     image_size: Annotated[int | None, typer.Option(min=8, help="side to resize images to [at most 64]")] = None,
+    jobs: Annotated[int, typer.Option(min=1, max=1024, help=JOBS_HELP)] = 1,
+    on: Annotated[str, typer.Option(help=ON_HELP)] = "processes",
     as_json: Json = False,
 ) -> None:
     """Rank symmetries by how fully a network learns them from the data, and suggest a set to train with; resumable.
 
     Example: invaug insights photos/ --out runs/photos-insights
     """
-    from invaug.lab.insights.command import Asked, run_insights
+    from invaug.lab.insights.command import InsightsRequest, run_insights
 
-    asked = Asked(data, data_dir, families, tuple(only or ()), seeds, rounds, images, epochs, model, image_size)
-    run_insights(asked, out, as_json)
+    request = InsightsRequest(
+        data,
+        data_dir=data_dir,
+        families=families,
+        only=tuple(only or ()),
+        seeds=seeds,
+        rounds=rounds,
+        images=images,
+        epochs=epochs,
+        model=model,
+        image_size=image_size,
+        out=out,
+        jobs=jobs,
+        on=on,
+    )
+    run_insights(request, as_json)
 
 
 @app.command()

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, NamedTuple
 
 from invaug.lab.config.build import build
+from invaug.lab.config.resolve import resolve
 from invaug.lab.config.schema import Config
 from invaug.lab.jobs.measures import passes
 from invaug.lab.reproduce.cells import Scale
@@ -20,7 +21,7 @@ IMAGES = {
     "digits": (4_000, 1_000),
 }
 """Training and test images."""
-CLASSES = {"cifar100": 100, "imagenet100": 100}
+CLASSES = {"cifar100": 100, "imagenet100": 100}  # the others have ten
 MICROSECONDS: Mapping[Scale, Mapping[str, float]] = {
     # one RTX 3090: WRN-40-2 from the paper's 12.6 s per epoch, the others in proportion to their multiply-adds
     "full": {"wrn-40-2": 84, "wrn-28-10": 670, "resnet-50": 830, "mlp": 5, "cnn": 5},
@@ -30,6 +31,14 @@ MICROSECONDS: Mapping[Scale, Mapping[str, float]] = {
 """For one image through one network, forward; backward counts as two."""
 UNKNOWN = 100.0
 PER_RUN = 2.0  # seconds to load and save
+
+
+class Facts(NamedTuple):
+    """What the config of an estimate is resolved with; the size of the images does not matter."""
+
+    name: str
+    classes: tuple[str, ...]
+    image_shape: tuple[int, int, int] = (3, 32, 32)
 
 
 def count_images(config: Config) -> tuple[float, float]:
@@ -43,6 +52,8 @@ def count_images(config: Config) -> tuple[float, float]:
 def estimate_seconds(settings: Mapping[str, Any], scale: Scale) -> float:
     """Return about how long a training takes."""
     config = build(settings)
+    name = config.data.name.partition("+")[0]
+    config = resolve(config, Facts(name, ("",) * CLASSES.get(name, 10)))
     train, test = count_images(config)
     one = MICROSECONDS[scale].get(config.model.name, UNKNOWN) * 1e-6
     return PER_RUN + one * (train * config.train.epochs * passes(config) + train + test)
