@@ -88,10 +88,10 @@ def tune(
       invaug tune cifar10 --search epsilon=0.2:2.3 --search lr=0.01:0.3 --trials 24
       invaug tune cifar10 --jobs 16 --on ray://head:10001
     """
-    from invaug.lab.tune.command import Asked, run_tune
+    from invaug.lab.tune.command import TuneRequest, run_tune
 
     given = _given(data, config, settings)
-    run_tune(Asked(given, tuple(search or ()), trials, folds, out, jobs, on, config), as_json)
+    run_tune(TuneRequest(given, tuple(search or ()), trials, folds, out, jobs, on, config), as_json)
 
 
 @app.command()
@@ -107,16 +107,32 @@ def insights(
     epochs: Annotated[int, typer.Option(min=1, help="passes over them in each training")] = 8,
     model: Annotated[str, typer.Option(help="the network to train [a small one]")] = "auto",
     image_size: Annotated[int | None, typer.Option(min=8, help="side to resize images to [at most 64]")] = None,
+    jobs: Jobs = 1,
+    on: On = "processes",
     as_json: Json = False,
 ) -> None:
     """Rank symmetries by how fully a network learns them from the data, and suggest a set to train with; resumable.
 
     Example: invaug insights photos/ --out runs/photos-insights
     """
-    from invaug.lab.insights.command import Asked, run_insights
+    from invaug.lab.insights.command import InsightsRequest, run_insights
 
-    asked = Asked(data, data_dir, families, tuple(only or ()), seeds, rounds, images, epochs, model, image_size)
-    run_insights(asked, out, as_json)
+    request = InsightsRequest(
+        data,
+        data_dir=data_dir,
+        families=families,
+        only=tuple(only or ()),
+        seeds=seeds,
+        rounds=rounds,
+        images=images,
+        epochs=epochs,
+        model=model,
+        image_size=image_size,
+        out=out,
+        jobs=jobs,
+        on=on,
+    )
+    run_insights(request, as_json)
 
 
 @app.command()
@@ -141,8 +157,9 @@ def reproduce(
 
     Example: invaug reproduce table-1 --scale small
     """
-    from invaug.lab.reproduce.command import reproduce as run
+    from invaug.lab.reproduce.command import run_reproduce
 
     cells: dict[str, Any] = {"only": tuple(only or ()), "without": tuple(without or ())}
     places: dict[str, Any] = {"out": out, "results": results, "data_dir": data_dir, "at_once": jobs, "on": on}
-    run(name, scale, listing=listing, dry_run=dry_run, as_json=as_json, seeds=seeds, **cells, **places)
+    shown = {"listing": listing, "dry_run": dry_run, "as_json": as_json}
+    run_reproduce(name, scale=scale, n_seeds=seeds, **shown, **cells, **places)
