@@ -1,4 +1,4 @@
-"""Calls of torch and reads from the device where the compiled loops cannot go, as on GPUs: of `apply`, of a step."""
+"""Count ATen calls and device reads without numba, as on a GPU: of `apply`, and of a whole step."""
 
 from __future__ import annotations
 
@@ -39,8 +39,8 @@ def calls_of_apply(transforms: TransformSet, n: int, device: str) -> int:
     return calls.count
 
 
-def of_step(n: int, views: str) -> tuple[int, int]:
-    """Return the calls of one default step with a model of two, and how often it reads from the device."""
+def count_step(n: int, views: str) -> tuple[int, int]:
+    """Return how many ATen calls one default step makes with a small model, and how often it reads from the device."""
     reads, read = [], step.read
     step.read = lambda numbers: reads.append(1) or read(numbers)
     problem = InvarianceConstrained(Constraint(sets.wide()), gamma_init=1.0, views=views)
@@ -59,7 +59,7 @@ def main() -> None:
     print(f"ATen calls of `sets.wide().apply`, colour images of {SIZE} px, without numba")
     timing.print_table(["images", "on the CPU", "on another device"], rows)
     print("\na whole step, `problem()` and `dual_step`, wide set, 128 images")
-    timing.print_table(["views", "calls", "reads"], [[how, *map(str, of_step(128, how))] for how in ("one", "both")])
+    timing.print_table(["views", "calls", "reads"], [[how, *map(str, count_step(128, how))] for how in ("one", "both")])
 
 
 if __name__ == "__main__":

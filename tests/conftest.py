@@ -13,6 +13,10 @@ from torch import Tensor
 from invaug.kernels import dispatch
 from tests.support.images import Apply, MakeImages, by_torch, import_torchvision, random_bytes, real_images
 
+UNTRACED = ("tests/test_faults.py", "tests/test_distributed.py", "tests/kernels", "tests/lab/baselines")
+UNTRACED += tuple(f"tests/lab/{area}" for area in ("certify", "insights", "reproduce", "tune"))
+"""Tests that mostly train or compare pixels, on lines that others execute too: tracing makes Python 30 % slower."""
+
 
 @pytest.fixture(scope="session")
 def make_images() -> MakeImages:
@@ -57,5 +61,19 @@ def generator() -> torch.Generator:
 @pytest.fixture(scope="session")
 def torchvision() -> ModuleType:
     if find_spec("torchvision") is None:
-        pytest.skip("NOT COMPARED WITH TORCHVISION: it is not installed; `make bench` installs it (extra `peers`)")
+        pytest.skip("NOT COMPARED WITH TORCHVISION: it is not installed; `make adapters` installs it (extra `peers`)")
     return import_torchvision()[0]
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    parser.addoption("--trace-all", action="store_true", help="measure the coverage of every test (`make coverage`)")
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """Mark the tests that need a browser, and those that are run without measuring their coverage."""
+    for item in items:
+        if "browser" in getattr(item, "fixturenames", ()):
+            item.add_marker(pytest.mark.pages)
+        if str(item.path.relative_to(config.rootpath)).startswith(UNTRACED) and not config.option.trace_all:
+            item.add_marker(pytest.mark.no_cover)

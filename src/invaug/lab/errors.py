@@ -1,4 +1,4 @@
-"""Errors that are the user's to mend: one line, no traceback, exit code 2."""
+"""Errors the user can fix: one line, no traceback, exit code 2."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ class UserError(ValueError):
 
 
 class RunError(RuntimeError):
-    """Training cannot go on; the last good state is on disk."""
+    """Training cannot continue; the last good state is on disk."""
 
     shared = False
 
@@ -32,7 +32,7 @@ def nearest(name: str, names: Iterable[str]) -> str:
 
 @contextmanager
 def reading(what: object) -> Iterator[None]:
-    """Turn whatever is raised on hostile bytes into the user's one line: decoders raise what they like."""
+    """Turn any exception raised while reading untrusted bytes into one line; decoders raise all kinds."""
     try:
         yield
     except Exception as error:

@@ -8,7 +8,7 @@ from typing import Annotated, Any
 
 import typer
 
-from invaug.lab.cli.app import Json, app
+from invaug.lab.cli.app import DataDir, Json, app
 from invaug.lab.cli.flags import GroupedCommand, folder, with_config
 from invaug.lab.config import build
 from invaug.lab.environment import is_first
@@ -16,7 +16,6 @@ from invaug.lab.environment import is_first
 DataArgument = Annotated[str | None, typer.Argument(help="a dataset, a folder, an .npz [digits]", show_default=False)]
 ConfigFile = Annotated[str | None, typer.Option("--config", help="a TOML file, or a shipped config (invaug ls)")]
 Out = Annotated[Path | None, typer.Option(parser=folder, metavar="PATH", help="output folder [a new one in runs/]")]
-DataDir = Annotated[Path | None, typer.Option(help="folder of downloaded datasets [env: INVAUG_DATA]")]
 Jobs = Annotated[int, typer.Option(min=1, max=1024, help="trainings at the same time, each in its own process")]
 On = Annotated[str, typer.Option(help="processes; ray on this machine; or the address of a Ray cluster")]
 
@@ -89,10 +88,10 @@ def tune(
       invaug tune cifar10 --search epsilon=0.2:2.3 --search lr=0.01:0.3 --trials 24
       invaug tune cifar10 --jobs 16 --on ray://head:10001
     """
-    from invaug.lab.tune.command import Asked, run_tune
+    from invaug.lab.tune.command import TuneRequest, run_tune
 
     given = _given(data, config, settings)
-    run_tune(Asked(given, tuple(search or ()), trials, folds, out, jobs, on, config), as_json)
+    run_tune(TuneRequest(given, tuple(search or ()), trials, folds, out, jobs, on, config), as_json)
 
 
 @app.command()
@@ -108,16 +107,32 @@ def insights(
     epochs: Annotated[int, typer.Option(min=1, help="passes over them in each training")] = 8,
     model: Annotated[str, typer.Option(help="the network to train [a small one]")] = "auto",
     image_size: Annotated[int | None, typer.Option(min=8, help="side to resize images to [at most 64]")] = None,
+    jobs: Jobs = 1,
+    on: On = "processes",
     as_json: Json = False,
 ) -> None:
     """Rank symmetries by how fully a network learns them from the data, and suggest a set to train with; resumable.
 
     Example: invaug insights photos/ --out runs/photos-insights
     """
-    from invaug.lab.insights.command import Asked, run_insights
+    from invaug.lab.insights.command import InsightsRequest, run_insights
 
-    asked = Asked(data, data_dir, families, tuple(only or ()), seeds, rounds, images, epochs, model, image_size)
-    run_insights(asked, out, as_json)
+    request = InsightsRequest(
+        data,
+        data_dir=data_dir,
+        families=families,
+        only=tuple(only or ()),
+        seeds=seeds,
+        rounds=rounds,
+        images=images,
+        epochs=epochs,
+        model=model,
+        image_size=image_size,
+        out=out,
+        jobs=jobs,
+        on=on,
+    )
+    run_insights(request, as_json)
 
 
 @app.command()
@@ -142,8 +157,9 @@ def reproduce(
 
     Example: invaug reproduce table-1 --scale small
     """
-    from invaug.lab.reproduce.command import reproduce as run
+    from invaug.lab.reproduce.command import run_reproduce
 
     cells: dict[str, Any] = {"only": tuple(only or ()), "without": tuple(without or ())}
     places: dict[str, Any] = {"out": out, "results": results, "data_dir": data_dir, "at_once": jobs, "on": on}
-    run(name, scale, listing=listing, dry_run=dry_run, as_json=as_json, seeds=seeds, **cells, **places)
+    shown = {"listing": listing, "dry_run": dry_run, "as_json": as_json}
+    run_reproduce(name, scale=scale, n_seeds=seeds, **shown, **cells, **places)
