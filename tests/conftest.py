@@ -45,7 +45,7 @@ def torch_path() -> Apply:
 def path(request, monkeypatch: pytest.MonkeyPatch) -> str:
     """Run a test twice: with numba, and as if it were not installed."""
     if request.param == "torch":
-        monkeypatch.setattr(dispatch, "available", lambda: False)
+        monkeypatch.setattr(dispatch, "has_numba", lambda: False)
     return request.param
 
 

@@ -1,4 +1,4 @@
-"""What the problem is made of: constraints in, a step out."""
+"""A constraint: a set of transformations, the loss allowed under them, and how they are sampled."""
 
 from __future__ import annotations
 
@@ -21,6 +21,10 @@ class Constraint:
         >>> from invaug import sets
         >>> Constraint(sets.wide(), epsilon=0.8).active
         True
+        >>> Constraint(sets.wide(), epsilon=math.inf).active
+        False
+        >>> Constraint(sets.wide()).level
+        Resilient(alpha=5.0, base='clean', cap=2.0, guess=None)
     """
 
     transforms: TransformSet
@@ -38,10 +42,10 @@ class Constraint:
 
     @cached_property
     def level(self) -> Resilient:
-        """What the loss is held against."""
+        """The rule that says what the loss is compared with; a fixed epsilon is a rule that never gives way."""
         return as_level(self.epsilon)
 
     @property
     def active(self) -> bool:
-        """Whether the constraint can bind: an infinite epsilon cannot, and costs nothing."""
+        """Whether the constraint can bind: with an infinite epsilon it cannot, and costs nothing."""
         return self.level.base != math.inf

@@ -153,22 +153,22 @@ def refuse(*_) -> Tensor:
 
 def test_torch_path_is_taken_without_numba_and_gives_the_same_bytes(large, draw, monkeypatch) -> None:
     expected = EVERY.apply(large, draw)
-    monkeypatch.setattr(dispatch, "available", lambda: False)
-    monkeypatch.setattr(dispatch, "apply", refuse)
+    monkeypatch.setattr(dispatch, "has_numba", lambda: False)
+    monkeypatch.setattr(dispatch, "transform_compiled", refuse)
     assert torch.equal(EVERY.apply(large, draw), expected)
 
 
 def test_single_operations_take_the_torch_path_without_numba(large, monkeypatch) -> None:
     magnitudes = torch.full((N_LARGE,), 20.0)
     expected = {op.name: op(large, magnitudes) for op in EVERY.ops}
-    monkeypatch.setattr(dispatch, "available", lambda: False)
-    monkeypatch.setattr(dispatch, "apply", refuse)
+    monkeypatch.setattr(dispatch, "has_numba", lambda: False)
+    monkeypatch.setattr(dispatch, "transform_compiled", refuse)
     for op in EVERY.ops:
         assert torch.equal(op(large, magnitudes), expected[op.name]), op.name
 
 
 def test_fused_path_is_taken_on_the_cpu(large, draw, monkeypatch) -> None:
-    monkeypatch.setattr(dispatch, "apply", refuse)
+    monkeypatch.setattr(dispatch, "transform_compiled", refuse)
     with pytest.raises(AssertionError, match="the fused path was taken"):
         EVERY.apply(large, draw)
 

@@ -75,7 +75,7 @@ def random_bytes(*shape: int, seed: int = 0) -> Tensor:
 def by_torch(transforms: TransformSet, images: Tensor, draw: Draw) -> Tensor:
     """Return what `apply` gives on GPUs and where numba is not installed."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(dispatch, "available", lambda: False)
+        patch.setattr(dispatch, "has_numba", lambda: False)
         return transforms.apply(images, draw)
 
 

@@ -74,8 +74,8 @@ def test_only_and_without_split_a_set() -> None:
     [
         ("Rotat", r"unknown operation Rotat, did you mean Rotate\?"),
         ("Colour", r"unknown operation Colour, did you mean Color\?"),
-        ("translateX", r"unknown operation translateX, did you mean TranslateX\?"),
-        ("qqq", r"unknown operation qqq, the set has Identity, AutoContrast, .*TranslateY"),
+        ("translateX", r"unknown operation translateX, did you mean TranslateX or TranslateY\?"),
+        ("qqq", r"unknown operation qqq, choose one of AutoContrast, Brightness, .*TranslateY"),
     ],
 )
 def test_unknown_name_is_met_with_the_nearest(pick: str, name: str, message: str) -> None:
