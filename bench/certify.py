@@ -20,7 +20,7 @@ from invaug.lab.certify import matrix as scored
 from invaug.lab.certify.certificate import Question
 from invaug.lab.certify.matrix import Exhaustive, Sample
 from invaug.lab.certify.matrix_files import Cache
-from invaug.lab.models import build
+from invaug.lab.models.build import build_model
 from invaug.lab.run.folder import Predictor
 from invaug.lab.train import malloc
 from invaug.lab.train.finish import Finish, Randomness
@@ -108,7 +108,7 @@ def main() -> None:
     clock = timing.prepare(given)
     malloc.keep_freed()
     torch.manual_seed(0)
-    network = build.build("resnet-8", 10, (3, 32, 32)).to(memory_format=torch.channels_last)
+    network = build_model("resnet-8", 10, (3, 32, 32)).to(memory_format=torch.channels_last)
     predictor = Predictor(network, Finish(MEAN, STD, Randomness(0, False, 0, False)), CLASSES).eval()
     images, source = timing.real_images(32, given.images)
     targets = torch.randint(10, (len(images),), generator=torch.Generator().manual_seed(0))

@@ -31,8 +31,8 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from invaug import Constraint, InvarianceConstrained, Resilient, TransformSet, sets
-from invaug.lab.data import datasets
-from invaug.lab.models import build
+from invaug.lab.data.load import load_dataset
+from invaug.lab.models.build import build_model
 from invaug.lab.train.finish import Finish, Randomness
 from invaug.rng import mix, seed_own
 
@@ -106,11 +106,11 @@ def problem_of(arm: Arm, transforms: tuple[TransformSet, ...], finish: Finish, s
 
 def run(data: str, set_name: str, arm: Arm, lr: float, seed: int) -> dict[str, Any]:
     """Train once; return what came out."""
-    task, loaded = TASKS[data], datasets.load(data, with_test=False)
+    task, loaded = TASKS[data], load_dataset(data, with_test=False)
     rows = np.random.default_rng(seed).permutation(len(loaded.train))
     train, held = rows[: task.n_images], rows[-HELD_OUT:]
     torch.manual_seed(seed)
-    model = build.build(task.model, len(loaded.classes), loaded.image_shape).to(memory_format=torch.channels_last)
+    model = build_model(task.model, len(loaded.classes), loaded.image_shape).to(memory_format=torch.channels_last)
     finish = Finish(loaded.mean, loaded.std, task.randomness)
     problem = problem_of(arm, SETS[set_name], finish, seed)
     started = time.process_time()

@@ -12,11 +12,11 @@ import time
 import numpy as np
 import torch
 from torch.nn import functional as F
-from torch.utils.data import DataLoader, Dataset
+from torch.utils import data
 
 import timing
 from invaug.lab.config import schema as configs
-from invaug.lab.data import datasets
+from invaug.lab.data.load import Dataset
 from invaug.lab.data.splits import Split
 from invaug.lab.train import loop
 from invaug.lab.train.state import prepare
@@ -30,17 +30,17 @@ GOALS = {"constrained / trivial": 1.35, "peak memory, constrained / none": 1.3, 
 EXAMPLE = "INVAUG_DATA=~/data python bench/epoch.py --rounds 5"
 
 
-def images(real: bool = True) -> datasets.Dataset:
+def images(real: bool = True) -> Dataset:
     """Return images with labels at random: what they are does not change how long they take."""
     noise = torch.randint(256, (N_IMAGES, 3, 32, 32), dtype=torch.uint8, generator=torch.Generator().manual_seed(0))
     pixels = timing.real_images(32, N_IMAGES)[0] if real else noise
     targets = torch.randint(10, (len(pixels),), generator=torch.Generator().manual_seed(0))
     split = Split(targets=targets, images=pixels, files=None)
     classes = tuple(map(str, range(10)))
-    return datasets.Dataset("cifar10", split, None, split, classes, (0.49, 0.48, 0.45), (0.2, 0.2, 0.2), (3, 32, 32))
+    return Dataset("cifar10", split, None, split, classes, (0.49, 0.48, 0.45), (0.2, 0.2, 0.2), (3, 32, 32))
 
 
-def epoch_of(method: str, model: str, dataset: datasets.Dataset) -> Task:
+def epoch_of(method: str, model: str, dataset: Dataset) -> Task:
     """Return one epoch of the lab's own loop."""
     from lightning_fabric import Fabric
 
@@ -55,10 +55,10 @@ def epoch_of(method: str, model: str, dataset: datasets.Dataset) -> Task:
     return epoch
 
 
-class Augmented(Dataset[tuple[torch.Tensor, int]]):
+class Augmented(data.Dataset[tuple[torch.Tensor, int]]):
     """Images one by one, as torchvision's users feed them."""
 
-    def __init__(self, dataset: datasets.Dataset) -> None:
+    def __init__(self, dataset: Dataset) -> None:
         timing.import_torchvision()
         from PIL import Image
         from torchvision.transforms import v2
@@ -80,14 +80,14 @@ class Augmented(Dataset[tuple[torch.Tensor, int]]):
         return self.transform(self.images[i]), self.targets[i]
 
 
-def peer_epoch(model: str, dataset: datasets.Dataset) -> Task:
+def peer_epoch(model: str, dataset: Dataset) -> Task:
     """Return one epoch of a plain loop fed by torchvision's TrivialAugmentWide in two worker processes."""
-    from invaug.lab.models import build
+    from invaug.lab.models.build import build_model
 
-    loader = DataLoader(
+    loader = data.DataLoader(
         Augmented(dataset), 128, shuffle=True, num_workers=2, drop_last=True, persistent_workers=True,
     )  # fmt: skip
-    network = build.build(model, 10, dataset.image_shape).to(memory_format=torch.channels_last)
+    network = build_model(model, 10, dataset.image_shape).to(memory_format=torch.channels_last)
     optimizer = torch.optim.SGD(network.parameters(), 0.1, momentum=0.9, nesterov=True, weight_decay=5e-4)
 
     def epoch() -> None:

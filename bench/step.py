@@ -17,7 +17,7 @@ from torch.nn import functional as F
 
 import timing
 from invaug import Constraint, InvarianceConstrained, TransformSet, sets
-from invaug.lab.models import build
+from invaug.lab.models.build import build_model
 from invaug.lab.train.malloc import keep_freed
 from timing import Clock, Spread, Task
 
@@ -42,7 +42,7 @@ Loss = Callable[[nn.Module, Tensor, Tensor], Tensor]
 
 def network(name: str) -> nn.Module:
     torch.manual_seed(0)
-    return build.build(name, 10, (3, 32, 32)).to(memory_format=torch.channels_last)
+    return build_model(name, 10, (3, 32, 32)).to(memory_format=torch.channels_last)
 
 
 def finish(images: Tensor) -> Tensor:

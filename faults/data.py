@@ -223,13 +223,13 @@ def tree(folder: Path) -> dict[str, bytes]:
 
 def harmless(name: str, folder: Path, known: str, wanted: bytes) -> Iterator[str]:
     """Load a known dataset from `folder`/data; say what is wrong with it, or was written anywhere near."""
-    from invaug.lab.data.datasets import load
+    from invaug.lab.data.load import load_dataset
     from invaug.lab.errors import UserError
 
     before = tree(folder)
     with trusted(known, folder / "data"), chdir(folder / "data"):
         try:
-            images = load(known, data_dir=folder / "data", download=False).train.images
+            images = load_dataset(known, data_dir=folder / "data", download=False).train.images
             if images is None or images.numpy().tobytes() != wanted:
                 yield f"{name}: other images than those of the dataset"
         except UserError as error:
@@ -256,12 +256,12 @@ def tars(tries: int, folder: Path) -> Iterable[str]:
       full=6, fast=6)  # fmt: skip
 def zips(tries: int, folder: Path) -> Iterable[str]:
     """Load a dataset from zips that mean harm."""
-    from invaug.lab.data.datasets import load
+    from invaug.lab.data.load import load_dataset
 
     (folder / "true").mkdir()
     write_zip(folder / "true" / "tiny-imagenet-200.zip", tiny_entries())
     with trusted("tiny-imagenet", folder / "true"):
-        images = load("tiny-imagenet", data_dir=folder / "true").train.images
+        images = load_dataset("tiny-imagenet", data_dir=folder / "true").train.images
     for i, (name, extra) in enumerate(list(ZIPS.items())[:tries]):
         (folder / str(i) / "data").mkdir(parents=True)
         (folder / str(i) / "secret.JPEG").write_bytes(jpeg(77))
@@ -281,7 +281,7 @@ def change_one_byte(path: Path, chance: random.Random) -> bytes:
       full=100, fast=100)  # fmt: skip
 def changed_bytes(tries: int, folder: Path) -> Iterable[str]:
     """Change a byte, load, put it back, load."""
-    from invaug.lab.data.datasets import load
+    from invaug.lab.data.load import load_dataset
     from invaug.lab.errors import UserError
 
     cached, chance = write_cached(folder), random.Random(0)
@@ -289,10 +289,10 @@ def changed_bytes(tries: int, folder: Path) -> Iterable[str]:
         known, root = cached[i % len(cached)]
         path = chance.choice([path for path in sorted(root.rglob("*")) if path.is_file()])
         with trusted(known, root):
-            load(known, data_dir=root, download=False)
+            load_dataset(known, data_dir=root, download=False)
             before = change_one_byte(path, chance)
             try:
-                load(known, data_dir=root, download=False)
+                load_dataset(known, data_dir=root, download=False)
                 yield f"{path.name}: loaded"
             except UserError as error:
                 if f"{path.name} is not the official file" not in str(error):
@@ -303,15 +303,15 @@ def changed_bytes(tries: int, folder: Path) -> Iterable[str]:
 @case("one changed byte in an .npz: refused, or images and labels are the same", full=300, fast=100)
 def changed_npz(tries: int, folder: Path) -> Iterable[str]:
     """Change a byte anywhere in the file, in what surrounds the arrays too."""
-    from invaug.lab.data.datasets import load
+    from invaug.lab.data.load import load_dataset
     from invaug.lab.errors import UserError
 
     path, chance = write_data(folder), random.Random(0)
-    whole = load(str(path))
+    whole = load_dataset(str(path))
     for _ in range(tries):
         before = change_one_byte(path, chance)
         try:
-            found = load(str(path))
+            found = load_dataset(str(path))
             pairs = [(getattr(a, name), getattr(b, name)) for name in ("images", "targets")
                      for a, b in ((whole.train, found.train), (whole.test, found.test))]  # fmt: skip
             if not all(a.equal(b) for a, b in pairs):
@@ -371,7 +371,7 @@ def killed_worker(tries: int, folder: Path) -> Iterable[str]:
 def start_streaming(data: Path, out: Path, said: Path) -> int:
     """Fork a training that decodes its images in two workers all the time; return its process."""
     from invaug.lab.cli.main import main
-    from invaug.lab.data import datasets
+    from invaug.lab.data import load
     from invaug.lab.train import command  # noqa: F401 - imported before the fork, once
 
     child = os.fork()
@@ -381,7 +381,7 @@ def start_streaming(data: Path, out: Path, said: Path) -> int:
     try:
         os.dup2(os.open(said, os.O_WRONLY | os.O_CREAT), 2)
         os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
-        datasets.MEMORY = 0  # nothing fits, so the images stay files
+        load.MAX_RESIDENT = 0  # nothing fits, so the images stay files
         settings = flags({**SETTINGS, "epochs": 10_000, "workers": 2, "batch_size": 4})
         sys.stdout, sys.stderr = os.fdopen(1, "w", closefd=False), os.fdopen(2, "w", closefd=False)
         sys.argv = ["invaug", "train", str(data), "--out", str(out), "--quiet", *settings]

@@ -218,9 +218,9 @@ def crowd(n: int, place: str) -> Iterator[str]:
 
 def from_files() -> None:
     """Decode images when they are needed, as if they did not fit in memory."""
-    from invaug.lab.data import datasets
+    from invaug.lab.data import load
 
-    datasets.MEMORY = 0
+    load.MAX_RESIDENT = 0
 
 
 def with_workers(place: str, name: str, epochs: int = 10_000) -> int:

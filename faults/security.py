@@ -176,7 +176,7 @@ ATTACKS: dict[str, Attack] = {  # what is done; what reading commands answer; wh
     "a tag for code": (lambda t: t.forge(state={"model": {"$python": "print(1)"}}), *PASSED_OVER),
     "an endless epoch": (lambda t: t.forge(epoch=10**400), *PASSED_OVER),
     "nested lists": (
-        lambda t: t.manifest.write_bytes(checkpoint._first_line(DEEP) + DEEP), *PASSED_OVER,
+        lambda t: t.manifest.write_bytes(checkpoint.first_line(DEEP) + DEEP), *PASSED_OVER,
     ),
     "nested dicts": (lambda t: t.forge(state=nested(250)), *PASSED_OVER),
     "tensors of 1 TiB": (sparse, *PASSED_OVER),
@@ -373,7 +373,7 @@ def forget_peak() -> int:
 def bad_headers(tries: int, folder: Path) -> Iterator[str]:
     """Each header in the newest checkpoint of a good run, which is then exported."""
     good = good_run(folder)
-    earlier = checkpoint._read(sorted((good / "checkpoints").glob("*.json"))[0]).state["model"]
+    earlier = checkpoint.read(sorted((good / "checkpoints").glob("*.json"))[0]).state["model"]
     for number, (name, data) in enumerate(list(HEADERS.items())[:tries]):
         target = Target(folder / str(number), folder / "outside")
         shutil.copytree(good, target.run)

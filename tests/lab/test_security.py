@@ -43,10 +43,16 @@ BANNED_METHODS = {"extractall", "extract", "load_state_dict_from_url"}
 BANNED_ARGUMENTS = {"allow_pickle", "shell"}  # unless they are False
 
 ALLOWED = {
-    ("__init__.py", "import_module(f'invaug.{name}')"): "modules of ours, by a name of the table in the same file",
+    (
+        "__init__.py",
+        "import_module(f'invaug.{_MODULES[name]}')",
+    ): "our own modules, by the table in the same file",
     ("__init__.py", "import_module(f'invaug.{file}')"): "the same",
-    ("lab/models.py", "import_module(module_name)"): "the user's own module:factory; a stored one needs --trust-model",
-    ("lab/loggers.py", "import_module(module)"): "names of the table in the same file",
+    (
+        "lab/models/build.py",
+        "import_module(module_name)",
+    ): "the user's module:factory; a stored one needs --trust-model",
+    ("lab/run/loggers.py", "import_module(module)"): "names of the table in the same file",
 }
 
 
@@ -295,7 +301,7 @@ def test_a_table_holds_half_a_letter_as_a_question_mark(tmp_path: Path) -> None:
 
 def test_a_folder_that_holds_a_link_is_not_written_to(tmp_path: Path) -> None:
     (tmp_path / "tensorboard").symlink_to("/tmp")  # noqa: S108
-    with pytest.raises(UserError, match="holds a link, tensorboard: a run keeps its files itself"):
+    with pytest.raises(UserError, match="contains a link, tensorboard, but a run keeps its own files: remove it"):
         run.check_usable(tmp_path)
 
 
@@ -357,7 +363,7 @@ def test_a_hostile_epoch_is_damage(tmp_path: Path) -> None:
         checkpoint.save(tmp_path / str(step), state, step=step, epoch=epoch, meta={})
     assert checkpoint.load(tmp_path / "1") is not None
     for step in (2, 3):
-        with pytest.raises(UserError, match="its manifest is not one of ours"):
+        with pytest.raises(UserError, match="its manifest was not written by invaug"):
             checkpoint.load(tmp_path / str(step))
 
 

@@ -7,8 +7,8 @@ import pytest
 
 from invaug.lab.cli.listing import catalogue, first_comment
 from invaug.lab.config import schema as configs
-from invaug.lab.data import datasets
-from invaug.lab.models import build
+from invaug.lab.data.known import SOURCES
+from invaug.lab.models.build import MODELS
 from invaug.lab.train import problem
 
 
@@ -30,8 +30,8 @@ def test_what_is_listed_is_what_can_be_asked_for(names: dict[str, dict[str, str]
     assert set(names["sets"]) == choices("set")
     assert set(names["methods"]) == choices("method") == set(problem.METHODS)
     assert set(names["presets"]) == choices("preset") == set(configs.PRESETS)
-    assert tuple(names["datasets"]) == datasets.NAMES
-    assert tuple(names["models"]) == build.NAMES
+    assert tuple(names["datasets"]) == tuple(SOURCES)
+    assert tuple(names["models"]) == tuple(MODELS)
     assert list(names["configs"]) == configs.shipped_names()
 
 

@@ -11,9 +11,9 @@ from invaug import Resilient
 from invaug.lab.cli import main
 from invaug.lab.config import schema as configs
 from invaug.lab.config.schema import Config
-from invaug.lab.data import datasets
+from invaug.lab.data.known import SOURCES
 from invaug.lab.errors import UserError
-from invaug.lab.models import build
+from invaug.lab.models.build import MODELS
 from invaug.lab.train import problem
 
 NAMES = configs.shipped_names()
@@ -59,8 +59,8 @@ def test_these_configs_ship_and_no_others() -> None:
 @pytest.mark.parametrize("name", NAMES)
 def test_every_config_builds_and_names_what_is_there(name: str) -> None:
     config = built(name)
-    assert config.data in datasets.NAMES
-    assert config.model == "auto" or config.model in build.NAMES
+    assert config.data in SOURCES
+    assert config.model == "auto" or config.model in MODELS
     assert problem.transform_set(config).ops
 
 

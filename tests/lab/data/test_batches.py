@@ -25,7 +25,7 @@ from PIL import Image
 
 from invaug.lab.data import batches as module
 from invaug.lab.data.batches import Batch, batches, n_batches
-from invaug.lab.data.splits import Split, shuffled
+from invaug.lab.data.splits import Split, random_order
 from invaug.lab.errors import RunError, UserError
 
 
@@ -83,7 +83,7 @@ def test_the_order_is_a_function_of_seed_and_epoch_alone() -> None:
     torch.rand(3)
     np.random.default_rng(3)
     assert rows(epoch_of(split)) == first
-    assert flat(first) == shuffled(50, 0, 3, 0).tolist()
+    assert flat(first) == random_order(50, 0, 3, 0).tolist()
     others = [rows(epoch_of(split, epoch=epoch, seed=seed)) for epoch, seed in ((1, 0), (0, 1), (1, 1))]
     assert len({str(order) for order in [first, *others]}) == 4
 
@@ -112,7 +112,7 @@ def test_the_ranks_together_make_the_batches_of_one(
     assert [len(each) for each in found] == [length] * world_size
     assert all(batch for each in found for batch in each)
     together = [flat(parts) for parts in zip(*found, strict=True)]
-    order = shuffled(n, 0, 3, epoch).tolist()
+    order = random_order(n, 0, 3, epoch).tolist()
     whole = batch_size * world_size
     assert flat(together) == (order[: n // whole * whole] if drop_last else order)
     assert all(len(batch) == whole for batch in together[:-1])
@@ -278,7 +278,7 @@ def test_images_are_moved_to_the_device_once() -> None:
 
 
 def test_images_too_many_for_the_device_stay_and_are_moved_batch_by_batch(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(module, "MEMORY", 10)
+    monkeypatch.setattr(module, "MAX_RESIDENT", 10)
     split = in_memory(20)
     assert module._resident(split, torch.device("meta"))[0] is split.images
     assert {batch.images.device.type for batch in epoch_of(split, device="meta")} == {"meta"}

@@ -16,9 +16,10 @@ from typer.testing import CliRunner
 from faults.archives import FIRST, TARS, member, records, write_tar
 from faults.bad_images import KINDS, encoded, photograph, write_folder
 from invaug.lab.cli.main import app
-from invaug.lab.data import archives, cache, check, datasets, inspect_file, npz
+from invaug.lab.data import archives, cache, check, inspect_file, npz
 from invaug.lab.data.check import find_bad
 from invaug.lab.data.inspect_file import look
+from invaug.lab.data.load import load_dataset
 from invaug.lab.data.scan.command import Finding, scan
 from invaug.lab.data.scan.table import lines
 from invaug.lab.errors import UserError
@@ -198,7 +199,7 @@ def test_every_changed_byte_of_the_pixels_of_a_png_is_found(tmp_path: Path) -> N
 def test_what_scan_calls_good_training_can_decode(tmp_path: Path) -> None:
     good = [kind for kind in KINDS if not kind.bad]
     root = write_folder(tmp_path / "data", 10, *good)
-    dataset = datasets.load(str(root))
+    dataset = load_dataset(str(root))
     assert len(dataset.train) + len(dataset.test) == 10 + len(good)
 
 
@@ -294,7 +295,7 @@ def test_training_stops_on_bad_files_with_the_first_ten_and_the_count(tmp_path: 
     kinds = [kind for kind in BAD.values() if kind.name.startswith("cut")] + [BAD["empty.jpg"], BAD["sum.png"]]
     root = write_folder(tmp_path, 20, *kinds)
     with pytest.raises(UserError, match=r"^15 of 35 image files in .* cannot be used: ") as caught:
-        datasets.load(str(root))
+        load_dataset(str(root))
     message = str(caught.value)
     assert message.count("(") == 10 + message.count("bytes not processed")
     assert f"…: see invaug scan {root}, mend or remove them, or leave them out with --on-bad skip" in message
@@ -303,8 +304,8 @@ def test_training_stops_on_bad_files_with_the_first_ten_and_the_count(tmp_path: 
 
 def test_skipping_leaves_out_one_percent_and_says_so(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     root = write_folder(tmp_path, 199, BAD["empty.jpg"])
-    whole = datasets.load(str(write_folder(tmp_path.with_name("whole"), 199)))
-    dataset = datasets.load(str(root), on_bad="skip")
+    whole = load_dataset(str(write_folder(tmp_path.with_name("whole"), 199)))
+    dataset = load_dataset(str(root), on_bad="skip")
     assert capsys.readouterr().err.splitlines() == [
         f"1 of 200 image files in {root} cannot be used and are left out:",
         "  cat/empty.jpg (empty: 0 bytes)",
@@ -317,19 +318,19 @@ def test_skipping_leaves_out_one_percent_and_says_so(tmp_path: Path, capsys: pyt
 def test_skipping_more_is_refused(tmp_path: Path) -> None:
     root = write_folder(tmp_path, 198, BAD["empty.jpg"], BAD["page.jpg"], BAD["cut.bmp"])
     with pytest.raises(UserError, match=r"3 of 201 image files .* for --on-bad skip leaves out 1 % at most$"):
-        datasets.load(str(root), on_bad="skip")
+        load_dataset(str(root), on_bad="skip")
 
 
 def test_skipping_never_empties_a_class(tmp_path: Path) -> None:
     root = write_folder(tmp_path, 200)
     put(root / "emu" / "only.png", b"")
     with pytest.raises(UserError, match="no file of class emu can be used"):
-        datasets.load(str(root), on_bad="skip")
+        load_dataset(str(root), on_bad="skip")
 
 
 def test_on_bad_is_stop_or_skip() -> None:
     with pytest.raises(UserError, match="on_bad must be stop or skip, got go"):
-        datasets.load("digits", on_bad="go")  # type: ignore[arg-type]
+        load_dataset("digits", on_bad="go")  # type: ignore[arg-type]
 
 
 def write_npz(path: Path, **changes: Any) -> Path:
@@ -382,7 +383,7 @@ def test_every_fault_of_an_npz_is_named(tmp_path: Path, changes: dict[str, Any],
         name: [reason.format(path=path) for reason in entries] for name, entries in wanted.items()
     }
     with pytest.raises(UserError):
-        datasets.load(str(path))
+        load_dataset(str(path))
 
 
 def test_repeated_blank_and_foreign_parts_of_an_npz_are_noted(tmp_path: Path) -> None:

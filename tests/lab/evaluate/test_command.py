@@ -17,7 +17,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from invaug import TransformSet, sets
-from invaug.lab.data import datasets
+from invaug.lab.data.load import load_dataset
 from invaug.lab.data.splits import Split
 from invaug.lab.errors import UserError
 from invaug.lab.evaluate import command as inspect_run
@@ -32,7 +32,7 @@ MEAN, STD = (0.2, 0.15, 0.1), (0.3, 0.25, 0.2)
 @pytest.fixture(scope="module")
 def colour() -> Split:
     """Real digits on a gradient, each channel of its own, so that colour operations change something."""
-    digits = datasets.load("digits").test
+    digits = load_dataset("digits").test
     assert digits.images is not None
     generator = torch.Generator().manual_seed(0)
     chosen = torch.randperm(len(digits), generator=generator)[:40]

@@ -14,7 +14,7 @@ import torch
 from torch.nn.functional import cross_entropy
 
 from invaug import sets, worst
-from invaug.lab.data import datasets
+from invaug.lab.data.load import load_dataset
 from invaug.lab.evaluate import measure, pictures
 from invaug.lab.report import page
 from invaug.lab.report.command import report_runs
@@ -44,7 +44,7 @@ def test_bins_of_calibration_add_up_to_the_calibration_error() -> None:
 
 def test_a_real_run_has_a_page_with_gallery_heat_map_and_calibration(run: Path) -> None:
     config, facts = read_config(run)
-    predictor, test = load(run), datasets.load(config.data).test
+    predictor, test = load(run), load_dataset(config.data).test
     transforms = problem.transform_set(config)
     found = measure.whole(predictor.network, predictor.finish, test, facts.classes, [transforms], n_draws=1, n_images=4)
     _, scores, targets = measure.predict_split(predictor.network, predictor.finish, test)
@@ -82,7 +82,7 @@ def test_the_page_reads_every_number_the_training_loop_records(run: Path) -> Non
 def shown(run: Path) -> tuple[Any, ...]:
     """What pictures are made of: a network, its normalisation, 32 images and targets, the classes, one set."""
     config, facts = read_config(run)
-    predictor, test = load(run), datasets.load(config.data).test
+    predictor, test = load(run), load_dataset(config.data).test
     first = next(iter(measure.batches(test, 32, epoch=0, seed=0, shuffle=True, device=torch.device("cpu"))))
     sets_ = [problem.transform_set(config)]
     return predictor.network, predictor.finish, first.images, first.targets, facts.classes, sets_

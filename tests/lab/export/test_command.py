@@ -16,13 +16,12 @@ from PIL import Image
 from torch import Tensor, nn
 
 from invaug.lab.config import schema
-from invaug.lab.data import datasets
-from invaug.lab.data.datasets import Dataset
+from invaug.lab.data.load import Dataset, load_dataset
 from invaug.lab.data.splits import Split
 from invaug.lab.errors import UserError
 from invaug.lab.export import command as export
 from invaug.lab.export.command import export_run, predict_files
-from invaug.lab.models import build
+from invaug.lab.models.build import build_model
 from invaug.lab.run import atomic, checkpoint
 from invaug.lab.run import folder as run
 
@@ -41,7 +40,7 @@ class Made(NamedTuple):
 
 @pytest.fixture(scope="module")
 def digits() -> Tensor:
-    images = datasets.load("digits").test.images
+    images = load_dataset("digits").test.images
     assert images is not None
     return images[::8]
 
@@ -57,7 +56,7 @@ def some_images(digits: Tensor, n: int, shape: tuple[int, int, int]) -> Tensor:
 def settled(model: str, shape: tuple[int, int, int], digits: Tensor) -> nn.Module:
     """A network whose BatchNorm has seen images, so that its buffers matter."""
     torch.manual_seed(0)
-    network = build.build(model, len(CLASSES), shape)
+    network = build_model(model, len(CLASSES), shape)
     network.train()
     with torch.no_grad():
         network(some_images(digits, 64, shape).float() / 64)
@@ -128,7 +127,7 @@ def test_a_fresh_network_with_the_exported_weights_gives_the_predictors_scores(
     made: Made, tmp_path: Path, digits: Tensor
 ) -> None:
     path = export_run(made.folder, "safetensors", tmp_path / "w.safetensors")
-    network = build.build(made.folder.name, len(CLASSES), made.shape).eval()
+    network = build_model(made.folder.name, len(CLASSES), made.shape).eval()
     network.load_state_dict(safetensors.torch.load_file(path))
     images = some_images(digits, 7, made.shape)
     with torch.no_grad():
@@ -138,7 +137,7 @@ def test_a_fresh_network_with_the_exported_weights_gives_the_predictors_scores(
 def test_state_dict_is_read_without_unpickling_code(made: Made, tmp_path: Path) -> None:
     path = export_run(made.folder, "state-dict", tmp_path / "w.pt")
     weights = torch.load(path, weights_only=True)
-    network = build.build(made.folder.name, len(CLASSES), made.shape)
+    network = build_model(made.folder.name, len(CLASSES), made.shape)
     network.load_state_dict(weights, strict=True)
     expected = made.network.state_dict()
     assert all(torch.equal(weights[name], expected[name]) for name in expected)
@@ -263,7 +262,7 @@ def write_model(folder: Path, name: str, init: str, forward: str = "return score
 
 
 def own_run(folder: Path, name: str) -> Path:
-    network = build.build(f"{name}:factory", len(CLASSES), (1, 8, 8))
+    network = build_model(f"{name}:factory", len(CLASSES), (1, 8, 8))
     return make_run(folder / "run", network, f"{name}:factory", (1, 8, 8))
 
 

@@ -14,6 +14,7 @@ from torch.nn import functional as F
 
 from invaug.lab.errors import UserError
 from invaug.lab.models import build
+from invaug.lab.models.build import MODELS, build_model
 
 
 def n_parameters(model: nn.Module) -> int:
@@ -44,11 +45,11 @@ PUBLISHED = [
 def test_model_has_its_published_number_of_parameters(
     name: str, n_classes: int, shape: build.Shape, published: float, rounding: float
 ) -> None:
-    assert n_parameters(build.build(name, n_classes, shape)) == pytest.approx(published, rel=rounding, abs=0)
+    assert n_parameters(build_model(name, n_classes, shape)) == pytest.approx(published, rel=rounding, abs=0)
 
 
 def test_tanh_cnn_has_the_layers_of_the_synthetic_experiments() -> None:
-    model = build.build("cnn", 10, (1, 28, 28))
+    model = build_model("cnn", 10, (1, 28, 28))
     shapes = [tuple(parameter.shape) for parameter in model.parameters() if parameter.ndim > 1]
     assert shapes == [(6, 1, 5, 5), (16, 6, 3, 3), (120, 16, 5, 5), (84, 120), (10, 84)]
     assert len(modules_of(model, nn.Tanh)) == 4
@@ -56,25 +57,25 @@ def test_tanh_cnn_has_the_layers_of_the_synthetic_experiments() -> None:
 
 
 def test_small_cnn_is_two_strided_convolutions_with_batchnorm() -> None:
-    model = build.build("cnn-small", 10, (1, 28, 28))
+    model = build_model("cnn-small", 10, (1, 28, 28))
     assert [(conv.out_channels, conv.stride) for conv in modules_of(model, nn.Conv2d)] == [(16, (2, 2)), (32, (2, 2))]
     assert len(modules_of(model, nn.BatchNorm2d)) == 2
     assert [linear.in_features for linear in modules_of(model, nn.Linear)] == [32 * 7 * 7]
 
 
 def test_small_cnn_does_not_grow_with_large_images() -> None:
-    assert n_parameters(build.build("cnn-small", 100, (3, 224, 224))) < 300_000
+    assert n_parameters(build_model("cnn-small", 100, (3, 224, 224))) < 300_000
 
 
 SHAPES = [(1, 28, 28), (3, 32, 32), (4, 40, 72)]
-FAST = [name for name in build.NAMES if name not in ("wrn-28-10", "wrn-40-2")]
+FAST = [name for name in MODELS if name not in ("wrn-28-10", "wrn-40-2")]
 
 
 @pytest.mark.parametrize("name", [*FAST, "wrn-22-1", "resnet-14"])
 @pytest.mark.parametrize("shape", SHAPES, ids=str)
 def test_model_scores_every_class_and_reaches_every_parameter(name: str, shape: build.Shape) -> None:
     torch.manual_seed(0)
-    model = build.build(name, 7, shape)
+    model = build_model(name, 7, shape)
     scores = model(torch.rand(4, *shape))
     assert scores.shape == (4, 7)
     scores.square().sum().backward()
@@ -86,24 +87,24 @@ def test_one_seed_builds_one_model(name: str) -> None:
     states = []
     for _ in range(2):
         torch.manual_seed(3)
-        states.append(build.build(name, 10, (3, 32, 32)).state_dict())
+        states.append(build_model(name, 10, (3, 32, 32)).state_dict())
     assert states[0].keys() == states[1].keys()
     assert all(torch.equal(first, second) for first, second in zip(states[0].values(), states[1].values(), strict=True))
 
 
 @pytest.mark.parametrize("side", [8, 9, 15, 28, 33, 64, 65, 100])
 def test_small_cnn_takes_any_size_from_eight_pixels(side: int) -> None:
-    assert build.build("cnn-small", 10, (1, side, side + 3))(torch.rand(2, 1, side, side + 3)).shape == (2, 10)
+    assert build_model("cnn-small", 10, (1, side, side + 3))(torch.rand(2, 1, side, side + 3)).shape == (2, 10)
 
 
 @pytest.mark.parametrize("side", [28, 29, 32, 47])
 def test_tanh_cnn_takes_any_size_from_28_pixels(side: int) -> None:
-    assert build.build("cnn", 10, (3, side, 28))(torch.rand(2, 3, side, 28)).shape == (2, 10)
+    assert build_model("cnn", 10, (3, side, 28))(torch.rand(2, 3, side, 28)).shape == (2, 10)
 
 
 def test_names_may_be_written_in_capitals() -> None:
-    assert n_parameters(build.build("WRN-10-1", 10, (3, 32, 32))) == n_parameters(
-        build.build("wrn-10-1", 10, (3, 32, 32))
+    assert n_parameters(build_model("WRN-10-1", 10, (3, 32, 32))) == n_parameters(
+        build_model("wrn-10-1", 10, (3, 32, 32))
     )
 
 
@@ -135,13 +136,13 @@ def functional_wide_resnet(model: nn.Module, x: Tensor, n_blocks: int) -> Tensor
 @pytest.mark.parametrize(("name", "n_blocks"), [("wrn-10-1", 1), ("wrn-10-2", 1), ("wrn-16-2", 2), ("wrn-28-1", 4)])
 def test_wide_resnet_is_bn_relu_conv_twice_plus_the_input(name: str, n_blocks: int) -> None:
     torch.manual_seed(0)
-    model = build.build(name, 10, (3, 16, 16))
+    model = build_model(name, 10, (3, 16, 16))
     images = torch.rand(4, 3, 16, 16)
     torch.testing.assert_close(model(images), functional_wide_resnet(model, images, n_blocks), rtol=1e-4, atol=1e-5)
 
 
 def test_wide_resnet_has_biases_plain_batchnorm_and_no_dropout() -> None:
-    model = build.build("wrn-40-2", 10, (3, 32, 32))
+    model = build_model("wrn-40-2", 10, (3, 32, 32))
     convolutions = modules_of(model, nn.Conv2d)
     assert all(conv.bias is not None for conv in convolutions)
     assert {norm.momentum for norm in modules_of(model, nn.BatchNorm2d)} == {0.1}
@@ -151,12 +152,12 @@ def test_wide_resnet_has_biases_plain_batchnorm_and_no_dropout() -> None:
 
 
 def test_wide_resnet_of_width_one_needs_no_shortcut_in_its_first_stage() -> None:
-    convolutions = modules_of(build.build("wrn-10-1", 10, (3, 32, 32)), nn.Conv2d)
+    convolutions = modules_of(build_model("wrn-10-1", 10, (3, 32, 32)), nn.Conv2d)
     assert sum(conv.kernel_size == (1, 1) for conv in convolutions) == 2
 
 
 def test_cifar_resnet_has_no_parameters_in_its_shortcuts() -> None:
-    model = build.build("resnet-20", 10, (3, 32, 32))
+    model = build_model("resnet-20", 10, (3, 32, 32))
     kernels = [conv.kernel_size for conv in modules_of(model, nn.Conv2d)]
     assert kernels == [(3, 3)] * 19
     assert n_parameters(model) == 269_722
@@ -176,7 +177,7 @@ def copy_by_order(source: nn.Module, target: nn.Module) -> None:
 def test_resnet_gives_torchvisions_outputs_with_torchvisions_weights(torchvision: ModuleType, depth: int) -> None:
     torch.manual_seed(0)
     theirs = getattr(torchvision.models, f"resnet{depth}")()
-    ours = build.build(f"resnet-{depth}", 1000, (3, 96, 96))
+    ours = build_model(f"resnet-{depth}", 1000, (3, 96, 96))
     images = torch.rand(2, 3, 96, 96)
     theirs(images)  # so that the running statistics are not the initial ones
     copy_by_order(theirs, ours)
@@ -186,7 +187,7 @@ def test_resnet_gives_torchvisions_outputs_with_torchvisions_weights(torchvision
 
 @pytest.mark.parametrize("depth", [18, 50])
 def test_resnet_is_initialised_as_torchvisions(torchvision: ModuleType, depth: int) -> None:
-    ours = build.build(f"resnet-{depth}", 1000, (3, 224, 224)).state_dict()
+    ours = build_model(f"resnet-{depth}", 1000, (3, 224, 224)).state_dict()
     theirs = getattr(torchvision.models, f"resnet{depth}")().state_dict()
     large = [(a.std(), b.std()) for a, b in zip(ours.values(), theirs.values(), strict=True) if a.numel() > 10_000]
     for our_spread, their_spread in large:
@@ -195,7 +196,7 @@ def test_resnet_is_initialised_as_torchvisions(torchvision: ModuleType, depth: i
 
 @pytest.mark.parametrize(("side", "kernel", "n_pools"), [(32, 3, 0), (64, 3, 0), (65, 7, 1), (224, 7, 1)])
 def test_resnet_keeps_small_images_whole_in_its_stem(side: int, kernel: int, n_pools: int) -> None:
-    model = build.build("resnet-18", 10, (3, side, side))
+    model = build_model("resnet-18", 10, (3, side, side))
     assert modules_of(model, nn.Conv2d)[0].kernel_size == (kernel, kernel)
     assert len(modules_of(model, nn.MaxPool2d)) == n_pools
 
@@ -227,12 +228,12 @@ def no_timm(monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.mark.parametrize(("name", "shape", "message"), WRONG, ids=[case[0] for case in WRONG])
 def test_wrong_name_is_answered_with_the_way_out(name: str, shape: build.Shape, message: str) -> None:
     with pytest.raises(UserError, match=message):
-        build.build(name, 10, shape)
+        build_model(name, 10, shape)
 
 
 def test_a_model_needs_classes() -> None:
     with pytest.raises(UserError, match="at least one class, got 0"):
-        build.build("mlp", 0, (1, 28, 28))
+        build_model("mlp", 0, (1, 28, 28))
 
 
 # timm
@@ -249,11 +250,11 @@ def timm(torchvision: ModuleType) -> ModuleType:
     [("timm:resnet18", (1, 32, 32)), ("resnet18", (3, 32, 32)), ("vit_tiny_patch16_224", (3, 32, 48))],
 )
 def test_timm_models_take_our_classes_channels_and_size(name: str, shape: build.Shape) -> None:
-    assert build.build(name, 7, shape)(torch.rand(2, *shape)).shape == (2, 7)
+    assert build_model(name, 7, shape)(torch.rand(2, *shape)).shape == (2, 7)
 
 
 def test_timm_model_is_timms_own(timm: ModuleType) -> None:
-    ours, theirs = build.build("timm:resnet18", 10, (3, 32, 32)), timm.create_model("resnet18", num_classes=10)
+    ours, theirs = build_model("timm:resnet18", 10, (3, 32, 32)), timm.create_model("resnet18", num_classes=10)
     assert type(ours) is type(theirs)
     assert n_parameters(ours) == n_parameters(theirs)
 
@@ -261,17 +262,17 @@ def test_timm_model_is_timms_own(timm: ModuleType) -> None:
 @pytest.mark.usefixtures("timm")
 def test_unknown_timm_names_are_answered_with_the_nearest() -> None:
     with pytest.raises(UserError, match=r"^timm has no model resnet18x, did you mean resnet18"):
-        build.build("timm:resnet18x", 10, (3, 32, 32))
+        build_model("timm:resnet18x", 10, (3, 32, 32))
     with pytest.raises(UserError, match=r"^timm has no model hf-hub:someone/something"):
-        build.build("timm:hf-hub:someone/something", 10, (3, 32, 32))
+        build_model("timm:hf-hub:someone/something", 10, (3, 32, 32))
     with pytest.raises(UserError, match=r"^unknown model mobilenetv3_smal_100, did you mean mobilenetv3_small_100"):
-        build.build("mobilenetv3_smal_100", 10, (3, 32, 32))
+        build_model("mobilenetv3_smal_100", 10, (3, 32, 32))
 
 
 @pytest.mark.usefixtures("no_timm")
 def test_timm_that_is_not_installed_is_said_to_be_missing() -> None:
     with pytest.raises(UserError, match="which is not installed: pip install timm"):
-        build.build("timm:resnet18", 10, (3, 32, 32))
+        build_model("timm:resnet18", 10, (3, 32, 32))
 
 
 def test_timm_that_does_not_import_says_why(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -281,9 +282,9 @@ def test_timm_that_does_not_import_says_why(monkeypatch: pytest.MonkeyPatch) -> 
     monkeypatch.setattr(build, "find_spec", lambda name: object())
     monkeypatch.setattr(build, "import_module", broken)
     with pytest.raises(UserError, match=r"^timm is installed but cannot be imported: operator torchvision::nms"):
-        build.build("timm:resnet18", 10, (3, 32, 32))
+        build_model("timm:resnet18", 10, (3, 32, 32))
     with pytest.raises(UserError, match=r"^unknown model resnet18, did you mean resnet-18"):
-        build.build("resnet18", 10, (3, 32, 32))
+        build_model("resnet18", 10, (3, 32, 32))
 
 
 # a factory of the user's
@@ -315,7 +316,7 @@ def own_module(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[str]
 
 
 def test_a_factory_of_the_users_builds_the_model(own_module: str) -> None:
-    model = build.build(f"{own_module}:linear", 10, (3, 8, 8))
+    model = build_model(f"{own_module}:linear", 10, (3, 8, 8))
     assert model(torch.rand(2, 3, 8, 8)).shape == (2, 10)
 
 
@@ -335,4 +336,4 @@ def test_a_factory_of_the_users_builds_the_model(own_module: str) -> None:
 @pytest.mark.usefixtures("own_module")
 def test_a_factory_that_does_not_work_says_what_is_wrong_with_it(name: str, message: str) -> None:
     with pytest.raises(UserError, match=f"^model {name}.*{message}"):
-        build.build(name, 10, (3, 8, 8))
+        build_model(name, 10, (3, 8, 8))

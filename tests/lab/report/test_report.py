@@ -28,6 +28,7 @@ from invaug.lab.report.groups import grouped
 from invaug.lab.report.intervals import estimate, student, wilson
 from invaug.lab.report.read import Run, read_run, read_runs
 from invaug.lab.report.sections import compare, words
+from tests.support import pages
 from tests.support.pages import (
     HOSTILE,
     change_last,
@@ -497,7 +498,7 @@ def test_everything_is_made_from_the_record_without_torch(run: Path) -> None:
 def test_twenty_runs_of_two_hundred_epochs_are_under_five_megabytes(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(sys.modules[__name__], "OPS", tuple(f"Operation{i}" for i in range(14)))  # as the wide set has
+    monkeypatch.setattr(pages, "OPS", tuple(f"Operation{i}" for i in range(14)))  # as the wide set has
     runs = [
         write_run(tmp_path / f"run-{i}", epochs=200, seed=i % 4, epsilon=0.5 + i // 4 / 10, gamma=0.1 + i / 100)
         for i in range(20)

@@ -21,7 +21,7 @@ from typer.testing import CliRunner
 from invaug.lab.cli import main
 from invaug.lab.cli.main import app
 from invaug.lab.config import schema as configs
-from invaug.lab.data import datasets
+from invaug.lab.data.load import load_dataset
 from invaug.lab.errors import UserError
 from invaug.lab.evaluate import measure as evaluate
 from invaug.lab.jobs import job as lab_job
@@ -374,7 +374,7 @@ def test_a_run_that_holds_images_out_is_measured_on_these_and_reads_no_test_imag
     seen, measure = [], train_job.clean
     monkeypatch.setattr(train_job, "clean", lambda *given: seen.append(given[2]) or measure(*given))
     train_job.Trainer()(held, lambda: None, lambda *_: None)
-    loaded = datasets.load(str(data), val_fraction=0.5)
+    loaded = load_dataset(str(data), val_fraction=0.5)
     assert [split.images.sum() for split in seen] == [loaded.val.images.sum(), loaded.train.images.sum()]
     model = run.load(tmp_path / "held")
     right = evaluate.clean(model.network, model.finish, loaded.val)["accuracy"]
@@ -496,7 +496,7 @@ def test_the_rule_halves_epsilon_where_gamma_vanished_and_doubles_it_elsewhere(g
 
 def problem_of(settings):
     config = configs.build({**settings, "data": "digits", "workers": 0})
-    loaded = datasets.load("digits", per_class=2)
+    loaded = load_dataset("digits", per_class=2)
     return problem.problem(config, loaded, lambda images: images)
 
 

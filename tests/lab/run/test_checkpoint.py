@@ -538,7 +538,7 @@ def test_a_missing_file_of_tensors_is_noticed(tmp_path: Path) -> None:
 def test_the_files_of_one_step_do_not_pass_for_those_of_another(tmp_path: Path) -> None:
     manifest, _ = two(tmp_path)
     manifest.write_bytes((tmp_path / "step-00000001.json").read_bytes())
-    assert falls_back(tmp_path, "not one of ours")
+    assert falls_back(tmp_path, "not written by invaug")
 
 
 def test_damage_everywhere_is_an_error_and_not_a_fresh_start(tmp_path: Path) -> None:
@@ -584,7 +584,7 @@ def forge(manifest: Path, **changes: Any) -> None:
 
 def test_a_newer_schema_is_refused_even_if_an_older_checkpoint_could_be_used(tmp_path: Path) -> None:
     forge(two(tmp_path)[0], schema=2)
-    with pytest.raises(UserError, match=r"is of a newer invaug \(schema 2, this one reads 1\): upgrade invaug"):
+    with pytest.raises(UserError, match=r"is from a newer invaug \(schema 2, this one reads 1\): upgrade invaug"):
         checkpoint.load(tmp_path)
 
 

@@ -57,7 +57,7 @@ def test_a_folder_without_a_record_has_no_rows(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("row", [{}, {"epoch": None}, {"epoch": 1.0}, {"epoch": "1"}], ids=str)
 def test_a_row_needs_an_epoch(row: dict[str, Any], tmp_path: Path) -> None:
-    with pytest.raises(ValueError, match="a row must have a whole number as its epoch, got"):
+    with pytest.raises(ValueError, match="the epoch of a row must be an integer, got"):
         Record(tmp_path).append(row)
     assert record.read(tmp_path) == []
 

@@ -14,10 +14,10 @@ from torch.optim.lr_scheduler import CosineAnnealingLR
 
 from invaug import Constraint, InvarianceConstrained, Resilient, metropolis_hastings, sets
 from invaug.lab.config import schema as configs
-from invaug.lab.data import datasets
 from invaug.lab.data.batches import batches, n_batches
+from invaug.lab.data.load import load_dataset
 from invaug.lab.errors import UserError
-from invaug.lab.models import build
+from invaug.lab.models.build import build_model
 from invaug.lab.report.read import read_runs
 from invaug.lab.report.sections.words import verdict
 from invaug.lab.run import checkpoint
@@ -58,9 +58,9 @@ def lines(folder: Path) -> list[dict[str, object]]:
 def test_loop_takes_the_steps_of_algorithm_2_written_out_by_hand(data: Path, tmp_path: Path) -> None:
     """The same weights with and without Fabric, config, record and checkpoints."""
     train(data, tmp_path / "run", views="both", set="wide", epsilon=0.7, dual_lr=0.01, clip=0.0)
-    dataset = datasets.load(str(data))
+    dataset = load_dataset(str(data))
     torch.manual_seed(0)
-    model = build.build("cnn-small", 10, dataset.image_shape).to(memory_format=torch.channels_last)
+    model = build_model("cnn-small", 10, dataset.image_shape).to(memory_format=torch.channels_last)
     finish = Finish(dataset.mean, dataset.std, Randomness(0, False, 0, False))
     problem = InvarianceConstrained(Constraint(sets.wide(), 0.7), views="both", dual_lr=0.01, finish=finish)
     optimizer = torch.optim.SGD(model.parameters(), 0.05, momentum=0.9, nesterov=True, weight_decay=5e-4)
@@ -235,7 +235,7 @@ def test_accumulated_batches_move_gamma_by_the_mean_of_their_slacks(data: Path, 
 def test_by_default_a_run_has_the_proven_way(data: Path, tmp_path: Path) -> None:
     train(data, tmp_path / "run", epochs=1)
     config = read_config(tmp_path / "run")[0]
-    problem = methods.problem(config, datasets.load(str(data)), Finish((0.0,), (1.0,), Randomness(0, False, 0, False)))
+    problem = methods.problem(config, load_dataset(str(data)), Finish((0.0,), (1.0,), Randomness(0, False, 0, False)))
     (constraint,) = problem.constraints
     assert type(problem) is InvarianceConstrained
     assert (problem.views, problem.n_steps, problem.dual_lr) == ("one", 1, 2e-2)
@@ -270,7 +270,7 @@ def test_a_preset_has_the_epsilon_of_the_paper(data: Path, tmp_path: Path) -> No
 
 def test_loaded_model_predicts_what_the_record_says(data: Path, tmp_path: Path) -> None:
     (summary,) = train(data, tmp_path / "run", ema=0.5)
-    test = datasets.load(str(data)).test
+    test = load_dataset(str(data)).test
     predictor = load(tmp_path / "run")
     with torch.no_grad():
         scores = predictor(test.images)

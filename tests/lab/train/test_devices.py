@@ -123,12 +123,12 @@ def test_a_tally_sums_on_the_device_and_counts_on_the_cpu() -> None:
 
 
 def test_gamma_stays_on_the_cpu_and_finish_moves(tmp_path: Path) -> None:
-    from invaug.lab.data import datasets
+    from invaug.lab.data.load import load_dataset
 
     data = tmp_path / "d.npz"
     pixels = np.zeros((20, 8, 8, 3), dtype=np.uint8)
     np.savez(data, x_train=pixels, y_train=np.arange(20) % 2, x_test=pixels[:4], y_test=np.arange(4) % 2)
-    dataset = datasets.load(str(data))
+    dataset = load_dataset(str(data))
     made = Finish(dataset.mean, dataset.std, KINDS["all"])
     problem = methods.problem(configs.build({}), dataset, made).to(META)
     assert (problem.gamma.device.type, problem.n_batches.device.type) == ("cpu", "cpu")

@@ -18,7 +18,7 @@ from typer.testing import CliRunner
 
 from invaug.lab.cli.main import app
 from invaug.lab.config import schema as configs
-from invaug.lab.data.datasets import load
+from invaug.lab.data.load import load_dataset
 from invaug.lab.errors import UserError
 from invaug.lab.evaluate import measure
 from invaug.lab.jobs import train_job
@@ -55,7 +55,7 @@ def test_every_fold_is_measured_on_the_images_it_did_not_train_on(tuned):
     assert [trial.params for trial in trials] == [{"epsilon": 0.5}, {"epsilon": 2.0}]
     for trial in trials:
         for fold, job in enumerate(trial.jobs):
-            held_out = load(str(folder / "some-digits.npz"), val_fraction=0.5, val_fold=fold).val
+            held_out = load_dataset(str(folder / "some-digits.npz"), val_fraction=0.5, val_fold=fold).val
             model = run.load(job.folder)
             expected = measure.clean(model.network, model.finish, held_out)
             assert trial.numbers("held_out_accuracy")[fold] == pytest.approx(expected["accuracy"], abs=1e-6)

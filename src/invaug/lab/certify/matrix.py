@@ -22,8 +22,8 @@ from invaug import Draw, TransformSet
 from invaug.lab.certify.bounds import log_evidence
 from invaug.lab.certify.matrix_files import Cache
 from invaug.lab.data.batches import batches
-from invaug.lab.data.datasets import MEMORY
-from invaug.lab.data.splits import Split, shuffled
+from invaug.lab.data.load import MAX_RESIDENT
+from invaug.lab.data.splits import Split, random_order
 from invaug.lab.errors import UserError
 from invaug.lab.run.folder import Predictor
 from invaug.scoring import Loss, frozen, per_sample
@@ -151,10 +151,10 @@ def decided(matrix: Matrix) -> NDArray[np.int8]:
 def choose(split: Split, n_images: int, workers: int, device: torch.device | str = "cpu") -> Sample:
     """Return images of a split drawn at random without regard to their class, always the same ones."""
     shape = split.shape or tuple(split.images.shape[1:])  # type: ignore[union-attr]  # it has one or the other
-    if n_images * int(np.prod(shape)) > MEMORY:
-        most = MEMORY // int(np.prod(shape))
+    if n_images * int(np.prod(shape)) > MAX_RESIDENT:
+        most = MAX_RESIDENT // int(np.prod(shape))
         raise UserError(f"{n_images:,} images of {' x '.join(map(str, shape))} do not fit: --images {most} or fewer do")
-    rows = shuffled(len(split), 0, CHOICE)[:n_images]
+    rows = random_order(len(split), 0, CHOICE)[:n_images]
     found = list(batches(split.take(rows), 1024, epoch=0, seed=0, shuffle=False, device="cpu", workers=workers))
     images, targets = (torch.cat([batch[k] for batch in found]).to(device) for k in (0, 1))
     return Sample(images, targets, rows)

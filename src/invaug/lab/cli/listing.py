@@ -3,26 +3,10 @@
 from __future__ import annotations
 
 from invaug.lab.config import schema as configs
-from invaug.lab.data import datasets
 from invaug.lab.data.known import SOURCES
-from invaug.lab.models import build
+from invaug.lab.models.build import MODELS
 from invaug.lab.train.problem import CONTINUOUS, METHODS
 
-MODELS = {
-    "cnn": "the tanh CNN of the synthetic experiments",
-    "cnn-small": "two strided convolutions, for CPUs",
-    "conv-24": "three strided convolutions and a mean, for CPUs; any width",
-    "mlp": "the tanh MLP of the synthetic experiments",
-    "resnet-8": "CIFAR ResNet, and any depth 6n + 2",
-    "resnet-18": "ImageNet's, with a small stem for images up to 64 px",
-    "resnet-20": "CIFAR ResNet, and any depth 6n + 2",
-    "resnet-50": "ImageNet's, with a small stem for images up to 64 px",
-    "wrn-10-1": "Wide ResNet, for CPUs",
-    "wrn-16-1": "Wide ResNet, for CPUs",
-    "wrn-16-2": "Wide ResNet, for CPUs",
-    "wrn-28-10": "Wide ResNet of the paper, and any wrn-DEPTH-WIDTH",
-    "wrn-40-2": "Wide ResNet of the paper, and any wrn-DEPTH-WIDTH",
-}
 SETS = {
     "auto": f"{configs.DEFAULT_SET}; wide for --method trivial",
     "mild": "TrivialAugment's 14 operations, up to 18 degrees and 6 pixels, two applied in sequence",
@@ -42,8 +26,8 @@ PRESETS = {
 def catalogue() -> dict[str, dict[str, str]]:
     """Return everything with a name, by kind: name -> what it is in one line."""
     return {
-        "datasets": {name: SOURCES[name].about for name in datasets.NAMES},
-        "models": {name: MODELS.get(name, "") for name in build.NAMES},
+        "datasets": {name: source.about for name, source in SOURCES.items()},
+        "models": dict(MODELS),
         "sets": {name: _with_default(name, summary) for name, summary in SETS.items()},
         "methods": {name: spec.summary for name, spec in METHODS.items()},
         "presets": {name: PRESETS.get(name, "") for name in configs.PRESETS},

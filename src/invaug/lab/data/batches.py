@@ -20,9 +20,9 @@ from numpy.typing import NDArray
 from torch import Tensor
 from torch.utils import data
 
-from invaug.lab.data.datasets import MEMORY
 from invaug.lab.data.decode import decode, quiet
-from invaug.lab.data.splits import ORDER, Split, shuffled
+from invaug.lab.data.load import MAX_RESIDENT
+from invaug.lab.data.splits import ORDER, Split, random_order
 from invaug.lab.errors import RunError, UserError, reason_of
 
 PR_SET_PDEATHSIG = 1  # of prctl(2)
@@ -77,7 +77,7 @@ def batches(
     if start < 0:
         raise ValueError(f"start must be at least 0, got {start}")
     bounds = _bounds(len(split), batch_size, drop_last, world_size)
-    order = shuffled(len(split), seed, ORDER, epoch) if shuffle else np.arange(len(split))
+    order = random_order(len(split), seed, ORDER, epoch) if shuffle else np.arange(len(split))
     rows = [
         np.array_split(order[first:last], world_size)[rank]
         for first, last in zip(bounds[start:-1], bounds[start + 1 :], strict=True)
@@ -114,7 +114,7 @@ def _from_memory(split: Split, rows: list[NDArray[np.int64]], device: torch.devi
 def _resident(split: Split, device: torch.device) -> tuple[Tensor, Tensor]:
     """Return images and targets whole on the device, moved once; large ones stay where they are."""
     assert split.images is not None  # noqa: S101 - or it would have files
-    if split.images.device == device or split.images.nbytes > MEMORY:
+    if split.images.device == device or split.images.nbytes > MAX_RESIDENT:
         return split.images, split.targets
     key = str(device)
     if key not in split.on_device:

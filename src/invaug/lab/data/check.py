@@ -15,7 +15,7 @@ import PIL
 
 from invaug.lab.data.archives import zip_above
 from invaug.lab.data.cache import recall, remember, state_of
-from invaug.lab.data.decode import printable, quiet, shown
+from invaug.lab.data.decode import printable, quiet, with_progress
 from invaug.lab.data.folder import Files, Listing
 from invaug.lab.data.inspect_file import Look, look
 from invaug.lab.errors import UserError
@@ -90,7 +90,7 @@ def look_at_all(files: Sequence[Path]) -> list[Look]:
     blocks = [files[start : start + 64] for start in range(0, len(files), 64)]
     with quiet(), ThreadPoolExecutor(_n_threads(files)) as pool:
         found = pool.map(lambda block: [look(path) for path in block], blocks)
-        return list(chain(*shown(found, "checking images", len(blocks))))
+        return list(chain(*with_progress(found, "checking images", len(blocks))))
 
 
 def _n_threads(files: Sequence[Path]) -> int:

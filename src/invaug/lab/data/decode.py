@@ -59,7 +59,7 @@ def choose_shape(files: Sequence[Path], image_size: int | None) -> Shape:
         glances = [_glance(path) for path in files[:: max(1, len(files) // N_GLANCED)]]
         median = median_low(min(glance.size) for glance in glances)
         if _all_grey(glances) or (image_size is None and _one_size(glances)):  # true of all, or only of these?
-            glances = [_glance(path) for path in shown(files, "looking at images")]
+            glances = [_glance(path) for path in with_progress(files, "looking at images")]
     channels = 1 if _all_grey(glances) else 3
     width, height = glances[0].size
     if image_size is None and _one_size(glances) and max(width, height) <= KEPT_SIDE:
@@ -91,7 +91,7 @@ def decode_all(files: Sequence[Path], shape: Shape) -> NDArray[np.uint8]:
     blocks = [range(start, min(start + 64, len(files))) for start in range(0, len(files), 64)]
     n_threads = os.cpu_count() if min(shape[1:]) >= THREADED_SIDE else 1
     with quiet(), ThreadPoolExecutor(n_threads) as pool:
-        for _ in shown(pool.map(fill, blocks), "decoding images", len(blocks)):
+        for _ in with_progress(pool.map(fill, blocks), "decoding images", len(blocks)):
             pass
     return images
 
@@ -99,7 +99,7 @@ def decode_all(files: Sequence[Path], shape: Shape) -> NDArray[np.uint8]:
 def resize_all(images: NDArray[np.uint8], size: int) -> NDArray[np.uint8]:
     """Return a batch (n, channels, height, width) with the centre of each image resized to a square."""
     resized = np.empty((*images.shape[:2], size, size), np.uint8)
-    for row in shown(range(len(images)), "resizing images"):
+    for row in with_progress(range(len(images)), "resizing images"):
         for channel, plane in enumerate(images[row]):
             resized[row, channel] = np.asarray(_fitted(Image.fromarray(np.ascontiguousarray(plane)), (size, size)))
     return resized
@@ -113,7 +113,7 @@ def quiet() -> Iterator[None]:
         yield
 
 
-def shown(items: Iterable[Any], description: str, total: int | None = None) -> Iterable[Any]:
+def with_progress(items: Iterable[Any], description: str, total: int | None = None) -> Iterable[Any]:
     """Return the items under a progress bar on stderr."""
     from rich.console import Console
     from rich.progress import track

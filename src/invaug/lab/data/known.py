@@ -55,7 +55,7 @@ class Source(NamedTuple):
     std: tuple[float, ...] | None = None
 
 
-def roots(data_dir: Path | None) -> tuple[Path, ...]:
+def data_folders(data_dir: Path | None) -> tuple[Path, ...]:
     """Return the folders datasets are looked for in; downloads go to the first."""
     given = os.environ.get("INVAUG_DATA")
     return tuple(path.expanduser() for path in (data_dir, Path(given) if given else None, cache_folder()) if path)
@@ -63,7 +63,7 @@ def roots(data_dir: Path | None) -> tuple[Path, ...]:
 
 def obtain(name: str, data_dir: Path | None, *, download: bool) -> Path | Arrays | Listing:
     """Return a known dataset: the path of its .npz, or what its official files or its folder hold."""
-    source, places = SOURCES[name], roots(data_dir)
+    source, places = SOURCES[name], data_folders(data_dir)
     for root in places:
         if (root / f"{name}.npz").is_file():
             return root / f"{name}.npz"

@@ -54,7 +54,7 @@ class Split:
         return Split(self.targets[index], images, files, self.shape)
 
 
-def shuffled(n: int, *key: int) -> NDArray[np.int64]:
+def random_order(n: int, *key: int) -> NDArray[np.int64]:
     """Return a random order of n things: a pure function of the key, in every version of every library.
 
     NumPy promises the bits of Philox for good, but not what its generators make of them.
@@ -68,7 +68,7 @@ def stratified(targets: Tensor, n_wanted: NDArray[np.int64], *key: int, part: in
 
     Part 1 is the next as many, and so on: parts have no image in common.
     """
-    return _of_each_class(targets, n_wanted, shuffled(len(targets), *key), part)
+    return _of_each_class(targets, n_wanted, random_order(len(targets), *key), part)
 
 
 def _of_each_class(
@@ -100,7 +100,7 @@ def subset(
     if not n_wanted.all():
         way_out = f"which has {counts[least]}: take at least {1 / counts[least]:.2g}"
         raise UserError(f"fraction {fraction} leaves no training image of class {classes[least]}, {way_out}")
-    order = np.arange(len(train)) if first else shuffled(len(train), seed, SUBSET)
+    order = np.arange(len(train)) if first else random_order(len(train), seed, SUBSET)
     return train.take(np.flatnonzero(_of_each_class(train.targets, n_wanted, order)))
 
 

@@ -16,7 +16,7 @@ from rich.progress import Progress
 from rich.table import Table
 
 from invaug.lab.config.schema import Config
-from invaug.lab.data import datasets
+from invaug.lab.data.load import Dataset, load_dataset
 from invaug.lab.errors import UserError, nearest
 from invaug.lab.evaluate import measure
 from invaug.lab.evaluate import pictures as measuring
@@ -85,7 +85,7 @@ def checked_device(name: str) -> str:
     return name
 
 
-def test_data(config: Config, facts: DataFacts, data: str | None, data_dir: Path | None) -> datasets.Dataset:
+def test_data(config: Config, facts: DataFacts, data: str | None, data_dir: Path | None) -> Dataset:
     """Return the run's dataset, or another one with its classes, brought to the size of its images.
 
     What the run itself names is only read, as images: a download goes where the user says, not where a run says.
@@ -93,7 +93,7 @@ def test_data(config: Config, facts: DataFacts, data: str | None, data_dir: Path
     _, height, width = facts.image_shape
     # the test images do not depend on how the training images were thinned, but fewer of these are read sooner
     thinned = {key: getattr(config, key) for key in THINNED}
-    dataset = datasets.load(
+    dataset = load_dataset(
         data or config.data,
         data_dir=data_dir or config.data_dir,
         download=data_dir is not None or config.data_dir is None,
@@ -104,7 +104,7 @@ def test_data(config: Config, facts: DataFacts, data: str | None, data_dir: Path
     return dataset
 
 
-def _check_same(dataset: datasets.Dataset, facts: DataFacts) -> None:
+def _check_same(dataset: Dataset, facts: DataFacts) -> None:
     if dataset.classes != facts.classes:
         there, here = set(dataset.classes), set(facts.classes)
         lost, extra = sorted(here - there), sorted(there - here)

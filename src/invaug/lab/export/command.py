@@ -74,7 +74,11 @@ def predict_files(run: Path, images: list[Path], top: int, *, trust_model: bool 
         raise UserError(f"{run} was trained on images of {shape[0]} channels; image files have 1 or 3")
     with decode.quiet():
         chunks = [images[start : start + BATCH] for start in range(0, len(images), BATCH)]
-        return [row for chunk in decode.shown(chunks, "predicting") for row in _predict(predictor, chunk, shape, top)]
+        return [
+            row
+            for chunk in decode.with_progress(chunks, "predicting")
+            for row in _predict(predictor, chunk, shape, top)
+        ]
 
 
 @torch.no_grad()

@@ -22,7 +22,7 @@ from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn, Ti
 
 from invaug.lab.config import schema as configs
 from invaug.lab.config.schema import Config
-from invaug.lab.data import datasets
+from invaug.lab.data.load import Dataset, load_dataset, peek_dataset
 from invaug.lab.errors import RunError, UserError, nearest
 from invaug.lab.insights.families import Ranges, explicit, is_graded, scaled, usable, usual
 from invaug.lab.insights.verdicts import NOT, Answer, Finding, lines, toml
@@ -114,17 +114,17 @@ def run_insights(asked: Asked, out: Path | None, as_json: bool) -> None:
 
 def settings_of_data(asked: Asked) -> dict[str, Any]:
     """Return how the data is read: as few and as small images as will do, a fifth of them held out."""
-    n_images, (_, height, width), has_own = datasets.look(asked.data, data_dir=asked.data_dir)
+    n_images, (_, height, width), has_own = peek_dataset(asked.data, data_dir=asked.data_dir)
     too_large = asked.image_size is None and max(height, width) > LARGEST_SIDE
     size = LARGEST_SIDE if too_large else asked.image_size
     share = 0.0 if has_own else HELD_OUT
     return {"fraction": min(1.0, asked.images / n_images), "val_fraction": share, "image_size": size}
 
 
-def held_out(asked: Asked, seed: int) -> datasets.Dataset:
+def held_out(asked: Asked, seed: int) -> Dataset:
     """Return the data with a part held out, on which the families are judged; test images are not touched."""
     options = {"data_dir": asked.data_dir, "seed": seed, "with_test": False, **settings_of_data(asked)}
-    dataset = datasets.load(asked.data, **options)
+    dataset = load_dataset(asked.data, **options)
     if len(dataset.classes) < 2:
         raise UserError(
             f"{asked.data} has one class ({dataset.classes[0]}): labels that never differ have no symmetry to learn"
@@ -132,7 +132,7 @@ def held_out(asked: Asked, seed: int) -> datasets.Dataset:
     return replace(dataset, test=dataset.test if dataset.val is None else dataset.val, val=None)
 
 
-def plan_for(asked: Asked, dataset: datasets.Dataset) -> Plan:
+def plan_for(asked: Asked, dataset: Dataset) -> Plan:
     """Return what will be done: the families that change the images, and the settings of every training."""
     _, height, width = dataset.image_shape
     families = chosen(asked, height, width)
@@ -167,7 +167,7 @@ def chosen(asked: Asked, height: int, width: int) -> dict[str, Ranges]:
     return {name: ranges for name, ranges in families.items() if name in (asked.only or families)}
 
 
-def _some_images(dataset: datasets.Dataset) -> Iterator[Any]:
+def _some_images(dataset: Dataset) -> Iterator[Any]:
     from invaug.lab.data.batches import batches
     from invaug.lab.insights.families import N_LOOKED_AT
 
@@ -229,7 +229,7 @@ class Trainer:
         atomic.write_text(done, json.dumps(found))
         return found
 
-    def _train(self, config: Config, dataset: datasets.Dataset, folder: Path) -> dict[str, Any]:
+    def _train(self, config: Config, dataset: Dataset, folder: Path) -> dict[str, Any]:
         def done(_: Mapping[str, Any]) -> None:
             self.epoch_done()
 

@@ -17,7 +17,7 @@ from lightning_fabric import Fabric
 
 from invaug.lab.config import schema as configs
 from invaug.lab.config.schema import Config
-from invaug.lab.data import datasets
+from invaug.lab.data.load import Dataset
 from invaug.lab.data.splits import Split
 from invaug.lab.errors import reason_of
 from invaug.lab.evaluate.measure import clean
@@ -39,7 +39,7 @@ EpochDone = Callable[[], None]
 class Trainer:
     """Keeps what several jobs share: the device and the last few datasets."""
 
-    data: dict[tuple[Any, ...], datasets.Dataset] = field(default_factory=dict)
+    data: dict[tuple[Any, ...], Dataset] = field(default_factory=dict)
     _fabric: Fabric | None = None
 
     @property
@@ -57,7 +57,7 @@ class Trainer:
         for job in first.values():
             self.load(job)
 
-    def load(self, job: Job) -> datasets.Dataset:
+    def load(self, job: Job) -> Dataset:
         """Return the data of a run; the last few stay in memory."""
         config = job.config()
         key = (
@@ -105,7 +105,7 @@ def some_of(split: Split) -> Split:
 
 
 def at_the_end(
-    folder: Path, dataset: datasets.Dataset, config: Config, device: str, checked: Callable[..., None]
+    folder: Path, dataset: Dataset, config: Config, device: str, checked: Callable[..., None]
 ) -> dict[str, float]:
     """Return loss and accuracy of a finished run on all training images as they are, and all test or held-out ones."""
     model = run.load(folder, device, trust_model=True)  # it was trained here by its name

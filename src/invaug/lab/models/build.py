@@ -20,16 +20,27 @@ from invaug.lab.models import networks
 
 Shape = tuple[int, int, int]
 
-NAMES = (
-    "cnn", "cnn-small", "conv-24", "mlp", "resnet-8", "resnet-18", "resnet-20", "resnet-50",
-    "wrn-10-1", "wrn-16-1", "wrn-16-2", "wrn-28-10", "wrn-40-2",
-)  # fmt: skip
-"""Names to offer; every conv-WIDTH, wrn-DEPTH-WIDTH and CIFAR resnet-DEPTH is built too."""
+MODELS = {
+    "cnn": "the tanh CNN of the synthetic experiments",
+    "cnn-small": "two strided convolutions, for CPUs",
+    "conv-24": "three strided convolutions and a mean, for CPUs; any width",
+    "mlp": "the tanh MLP of the synthetic experiments",
+    "resnet-8": "CIFAR ResNet, and any depth 6n + 2",
+    "resnet-18": "ImageNet's, with a small stem for images up to 64 px",
+    "resnet-20": "CIFAR ResNet, and any depth 6n + 2",
+    "resnet-50": "ImageNet's, with a small stem for images up to 64 px",
+    "wrn-10-1": "Wide ResNet, for CPUs",
+    "wrn-16-1": "Wide ResNet, for CPUs",
+    "wrn-16-2": "Wide ResNet, for CPUs",
+    "wrn-28-10": "Wide ResNet of the paper, and any wrn-DEPTH-WIDTH",
+    "wrn-40-2": "Wide ResNet of the paper, and any wrn-DEPTH-WIDTH",
+}
+"""Models to offer, with a description; every conv-WIDTH, wrn-DEPTH-WIDTH and CIFAR resnet-DEPTH is built too."""
 
 SMALL_IMAGE = 64  # up to this many pixels ResNet-18 and 50 keep the size in their stem
 
 
-def build(name: str, n_classes: int, image_shape: Shape) -> nn.Module:
+def build_model(name: str, n_classes: int, image_shape: Shape) -> nn.Module:
     """Return the model of that name for images of shape (channels, height, width).
 
     Args:
@@ -37,7 +48,7 @@ def build(name: str, n_classes: int, image_shape: Shape) -> nn.Module:
             where it is not one of ours), or `module:factory`, called with n_classes= and image_shape=.
     """
     _check(n_classes, image_shape)
-    if is_own(name):
+    if is_custom(name):
         return _own(name, n_classes, image_shape)
     _, _, timm_name = name.partition(":")
     if timm_name:
@@ -49,10 +60,10 @@ def build(name: str, n_classes: int, image_shape: Shape) -> nn.Module:
     names = _timm_names()
     if name in names:
         return _from_timm(name, n_classes, image_shape)
-    raise UserError(f"unknown model {name}, {nearest(name, (*NAMES, *get_close_matches(name, names, 2, 0.8)))}")
+    raise UserError(f"unknown model {name}, {nearest(name, (*MODELS, *get_close_matches(name, names, 2, 0.8)))}")
 
 
-def is_own(name: str) -> bool:
+def is_custom(name: str) -> bool:
     """Whether a name is a `module:factory`: code that is imported and called."""
     source, _, rest = name.partition(":")
     return bool(rest) and source != "timm"

@@ -19,9 +19,9 @@ def policy_of(job: Job, data_dir: Path | None) -> dict[str, Path]:
     """Return where the policy file of a run is, in one of the folders datasets are looked for in."""
     if "policy" not in job.settings:
         return {}
-    from invaug.lab.data import known as sources
+    from invaug.lab.data.known import data_folders
 
-    places = [root / job.settings["policy"] for root in sources.roots(data_dir)]
+    places = [root / job.settings["policy"] for root in data_folders(data_dir)]
     found = next((path for path in places if path.is_file()), None)
     if found is None:
         way_out = "put it there, or leave such cells out with --without '*deepaa'"

@@ -1,4 +1,7 @@
-"""Files that are either the old one or the new one, whatever happens on the way."""
+"""Files that hold either the old content or the new, whatever happens while they are written.
+
+Our own, because `atomicwrites`, the usual library, is no longer maintained and does not clean up after a killed writer.
+"""
 
 from __future__ import annotations
 
@@ -17,7 +20,7 @@ UNSYNCABLE = (errno.EINVAL, errno.ENOTSUP)  # some network file systems cannot s
 
 
 class WriteError(OSError):
-    """A file could not be written (disk full, no permission); what was there before still is."""
+    """A file could not be written (disk full, no permission); its previous content is intact."""
 
     def __init__(self, message: str, code: int | None = None) -> None:
         super().__init__(message)
@@ -26,7 +29,7 @@ class WriteError(OSError):
 
 @contextmanager
 def reporting(path: Path) -> Iterator[None]:
-    """Turn what the system says of a failed write into one line that names the file."""
+    """Turn the system's error about a failed write into one line that names the file."""
     try:
         yield
     except WriteError:
@@ -36,12 +39,12 @@ def reporting(path: Path) -> Iterator[None]:
 
 
 def write_text(path: Path, text: str) -> None:
-    """Replace the file by one that holds the text."""
+    """Replace the content of a file by this text."""
     write_bytes(path, text.encode())
 
 
 def write_bytes(path: Path, data: bytes) -> None:
-    """Replace the file by one that holds the data: a temporary name beside it, fsync, rename, fsync of the folder."""
+    """Replace the content of a file: write a temporary file next to it, fsync, rename, fsync the folder."""
     temporary = path.with_name(f".{path.name}.{secrets.token_hex(4)}.tmp")
     with reporting(path):
         _refuse_special(path)
@@ -55,7 +58,7 @@ def write_bytes(path: Path, data: bytes) -> None:
 
 
 def write_all(descriptor: int, data: bytes) -> None:
-    """Write data whole and wait until it is on the disk: one call to write may stop short."""
+    """Write all the data and wait until it is on disk; a single call to write may stop early."""
     rest = memoryview(data)
     while rest:
         rest = rest[os.write(descriptor, rest) :]
@@ -63,7 +66,7 @@ def write_all(descriptor: int, data: bytes) -> None:
 
 
 def sync_folder(folder: Path) -> None:
-    """Wait until the names in the folder are on the disk, where the system can do that."""
+    """Wait until the names in the folder are on disk, if the system supports it."""
     if os.name == "nt":
         return
     descriptor = os.open(folder, os.O_RDONLY)
@@ -77,7 +80,7 @@ def sync_folder(folder: Path) -> None:
 
 
 def sweep(folder: Path) -> None:
-    """Remove the temporary files a killed writer left behind; only for the one writer of the folder."""
+    """Remove temporary files that a killed writer left behind; only for the single writer of the folder."""
     for entry in list(folder.iterdir()):
         if LEFTOVER.fullmatch(entry.name):
             entry.unlink(missing_ok=True)
@@ -92,13 +95,13 @@ def _create(path: Path, data: bytes) -> None:
 
 
 def _refuse_special(path: Path) -> None:
-    """Renaming over a device removes it, if the superuser asks."""
+    """Refuse to rename over a device, which would remove it if the user is root."""
     if path.exists() and not path.is_file():
         raise OSError(errno.EINVAL, "it is not a regular file")
 
 
 def read_json(path: Path) -> dict[str, Any] | None:
-    """Return what a file of ours holds, None where there is none or it is none."""
+    """Return the table in a JSON file, or None if there is no such file or it contains anything else."""
     if path.is_symlink() or not path.is_file():
         return None
     try:

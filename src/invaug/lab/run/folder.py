@@ -2,148 +2,110 @@
 
 from __future__ import annotations
 
-import math
 import os
 import platform
-import stat
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
 
 import torch
+from pydantic import BaseModel, Field, ValidationError, model_validator
 from torch import Tensor, nn
 
 from invaug.lab.config import schema as configs
 from invaug.lab.config.schema import Config
-from invaug.lab.data.datasets import Dataset
+from invaug.lab.data.load import Dataset
 from invaug.lab.errors import UserError
-from invaug.lab.models import build
-from invaug.lab.run import atomic, checkpoint
+from invaug.lab.models.build import build_model, is_custom
+from invaug.lab.run import atomic, checkpoint, files
+from invaug.lab.run.files import shorten
 from invaug.lab.terminal import plain, say
 from invaug.lab.train.finish import Finish, Randomness
 from invaug.transforms.images import MAX_SIDE
 
-MAX_CONFIG = 16 << 20  # bytes; a thousand class names are some 20 kB
-MAX_NAME = 255  # bytes of a file name on all common disks
+MAX_NAME = 255  # bytes, on all common file systems
 MAX_CLASSES = 1_000_000
 PACKAGES = ("invaug", "torch", "numpy", "numba", "lightning-fabric", "safetensors", "pillow")
 
 
-@dataclass(frozen=True)
-class DataFacts:
-    """What a run must remember of its data to be used without it."""
+Side = Annotated[int, Field(strict=True, gt=0, le=MAX_SIDE)]
+Finite = Annotated[float, Field(strict=True, allow_inf_nan=False)]
+
+
+class DataFacts(BaseModel, frozen=True):
+    """What a run must know about its data to be used without it: the table [dataset] of config.toml."""
 
     name: str
-    classes: tuple[str, ...]
-    mean: tuple[float, ...]
-    std: tuple[float, ...]
-    image_shape: tuple[int, int, int]
+    classes: Annotated[tuple[str, ...], Field(min_length=1, max_length=MAX_CLASSES)]
+    mean: tuple[Finite, ...]
+    std: tuple[Annotated[Finite, Field(gt=0)], ...]
+    image_shape: tuple[Side, Side, Side]
 
     @classmethod
     def of(cls, dataset: Dataset) -> DataFacts:
         """Return the facts of a dataset."""
-        return cls(dataset.name, dataset.classes, dataset.mean, dataset.std, dataset.image_shape)
+        return cls.model_construct(**{name: getattr(dataset, name) for name in cls.model_fields})
 
-    @classmethod
-    def read(cls, table: Mapping[str, Any]) -> DataFacts:
-        """Return the facts a config.toml holds; ValueError, TypeError or AttributeError if it is not one of ours."""
-        known: dict[str, Any] = {k: tuple(v) if isinstance(v, list) else v for k, v in table.items() if k != "images"}
-        facts = cls(**known)
-        channels, height, width = facts.image_shape
-        numbers = (*facts.mean, *facts.std)
-        rules = (
-            isinstance(facts.name, str) and all(isinstance(name, str) for name in facts.classes),
-            all(type(side) is int and 0 < side <= MAX_SIDE for side in (channels, height, width)),
-            len(facts.mean) == len(facts.std) == channels,
-            all(isinstance(number, float | int) and math.isfinite(number) for number in numbers),
-            all(number > 0 for number in facts.std) and 0 < len(facts.classes) <= MAX_CLASSES,
-        )
-        if not all(rules):
-            raise ValueError("not the facts of a dataset")
-        return facts
+    @model_validator(mode="after")
+    def _check_channels(self) -> DataFacts:
+        if not len(self.mean) == len(self.std) == self.image_shape[0]:
+            raise ValueError("mean and std must have one number per channel")
+        return self
 
 
 def write_config(folder: Path, config: Config, dataset: Dataset) -> None:
-    """Write config.toml: every setting, the versions that ran it, what the data is."""
-    facts = DataFacts.of(dataset)
+    """Write config.toml: every setting, the versions of what ran it, and the facts of the data."""
     sizes = {name: len(split.targets) for name in ("train", "val", "test") if (split := getattr(dataset, name))}
-    content = config.model_dump(exclude_none=True) | {
-        "versions": versions(),
-        "dataset": {key: list(value) if isinstance(value, tuple) else value for key, value in vars(facts).items()}
-        | {"images": sizes},
-    }
+    facts = DataFacts.of(dataset).model_dump() | {"images": sizes}
+    content = config.model_dump(exclude_none=True) | {"versions": versions(), "dataset": facts}
     try:
         text = configs.dump(content).encode()
     except UnicodeEncodeError:
         raise UserError(f"{plain(config.data)} is not a name in UTF-8, which config.toml needs: rename it") from None
-    atomic.write_bytes(folder / "config.toml", text)
+    atomic.write_bytes(folder / files.CONFIG, text)
 
 
 def read_config(folder: Path) -> tuple[Config, DataFacts]:
-    """Return the config of a run and what it knows of its data."""
-    content = _read_toml(folder)
+    """Return the config of a run and the facts of its data."""
+    content = files.read_run_config(folder)
     content.pop("versions", None)
     configs.refuse_removed(content, f"{folder} is a run of an older version: ")
     try:
-        known = DataFacts.read(content.pop("dataset", {}))
-    except (TypeError, ValueError, AttributeError):
-        raise UserError(
-            f"{folder / 'config.toml'} has no complete [dataset] table: was it written by invaug?"
-        ) from None
-    return configs.build(content), known
-
-
-def _read_toml(folder: Path) -> dict[str, Any]:
-    """Return the content of config.toml; not through a link, which in a run from elsewhere could lead to any file."""
-    file = folder / "config.toml"
-    try:
-        found = file.lstat()
-    except (OSError, ValueError):  # a name that is too long, or cannot be one
-        raise UserError(f"{_short(folder)} is not a run: it has no config.toml") from None
-    if not stat.S_ISREG(found.st_mode) or found.st_size > MAX_CONFIG:
-        raise UserError(f"{file} is not the config of a run: it is not a regular file, or over {MAX_CONFIG:,} bytes")
-    return configs.read(file)
+        facts = DataFacts.model_validate(content.pop("dataset", {}))
+    except ValidationError:
+        message = f"{folder / files.CONFIG} has no complete [dataset] table: was it written by invaug?"
+        raise UserError(message) from None
+    return configs.build(content), facts
 
 
 def check_usable(folder: Path) -> None:
-    """Refuse what cannot be the folder of a run, or would lead its writer out of it; nothing is written."""
+    """Refuse a path that cannot become the folder of a run, or would lead its writer elsewhere; write nothing."""
     for path in (folder, *folder.parents):
-        reason = _unusable(path)
-        if reason:
-            raise UserError(f"{_short(folder)} cannot be the folder of a run, {reason}: choose another --out")
+        if reason := _obstacle(path):
+            raise UserError(f"{shorten(folder)} cannot be the folder of a run, {reason}: choose another --out")
     if links := sorted(path.name for path in folder.glob("*") if path.is_symlink()):
-        raise UserError(f"{_short(folder)} holds a link, {links[0]}: a run keeps its files itself; remove it")
+        raise UserError(f"{shorten(folder)} contains a link, {links[0]}, but a run keeps its own files: remove it")
 
 
-def _unusable(path: Path) -> str | None:
-    """Return why a path is not a folder and cannot become one, if so."""
-    name = _short(Path(path.name))
+def _obstacle(path: Path) -> str | None:
+    """Return why a path is not a folder and cannot become one, or None."""
+    name = shorten(Path(path.name))
     try:
         if path.is_dir():
             return None
         if path.is_symlink() or path.exists():
-            return f"{name} is {'a link to no folder' if path.is_symlink() else 'not a folder'}"
+            return f"{name} is {'a broken link' if path.is_symlink() else 'not a folder'}"
     except OSError as error:
         return f"{name}: {error.strerror}"
-    try:
-        raw = os.fsencode(path.name)
-        printable = raw.decode().isprintable()
-    except UnicodeError:
-        printable = False
-    if not printable:
-        return f"{name} has characters that cannot be printed"
-    return f"{name} has {len(raw)} bytes, over the limit of {MAX_NAME}" if len(raw) > MAX_NAME else None
-
-
-def _short(path: Path) -> str:
-    name = plain(str(path))
-    return name if len(name) <= 100 else f"{name[:60]}…"
+    if not path.name.isprintable():  # nor are surrogates, which stand for bytes that are not UTF-8
+        return f"{name} contains characters that cannot be printed"
+    n_bytes = len(os.fsencode(path.name))
+    return f"{name} has {n_bytes} bytes, over the limit of {MAX_NAME}" if n_bytes > MAX_NAME else None
 
 
 def read_trusted(folder: Path, trust_model: bool) -> Config:
-    """Return the config of a run to go on with; see `check_trust`."""
+    """Return the config of a run that is to be resumed; see `check_trust`."""
     config, facts = read_config(folder)
     check_trust(folder, config, trust_model)
     saved = checkpoint.load(folder / "checkpoints")
@@ -153,18 +115,18 @@ def read_trusted(folder: Path, trust_model: bool) -> Config:
 
 
 def check_trust(folder: Path, config: Config, trust_model: bool) -> None:
-    """Refuse to run code that a run names, unless the user said so: the folder may come from elsewhere."""
-    if build.is_own(config.model) and not trust_model:
+    """Refuse to run code that a run names without the user's consent: the folder may come from elsewhere."""
+    if is_custom(config.model) and not trust_model:
         way_out = "add --trust-model (trust_model=True in Python) if you know where it comes from"
         raise UserError(f"the model of {folder} is code, {config.model}, which would run here: {way_out}")
 
 
 def check_fits(folder: Path, config: Config, facts: DataFacts, weights: Any) -> None:
-    """Refuse weights of another model, before a hostile config asks for more memory than there is."""
-    if build.is_own(config.model):
+    """Refuse weights that do not fit the model, before a hostile config can ask for too much memory."""
+    if is_custom(config.model):
         return
-    with torch.device("meta"):  # shapes without numbers
-        expected = build.build(config.model, len(facts.classes), facts.image_shape).state_dict()
+    with torch.device("meta"):  # shapes only, no memory
+        expected = build_model(config.model, len(facts.classes), facts.image_shape).state_dict()
     if not isinstance(weights, dict) or _shapes(expected) != _shapes(weights):
         raise _misfit(folder, config, facts)
 
@@ -210,21 +172,21 @@ def load(
 
     Args:
         trust_model: Whether to import and run the `module:factory` the run names, if its model is one.
-        warn: Told of every later checkpoint that is damaged.
+        warn: Called with one line for every later checkpoint that is damaged.
     """
     folder = Path(folder)
     config, facts = read_config(folder)
     check_trust(folder, config, trust_model)
     saved = checkpoint.load(folder / "checkpoints")
     if saved is None:
-        raise UserError(f"{folder} has no checkpoint yet: train it first, or add --resume to go on")
+        raise UserError(f"{folder} has no checkpoint yet: train it first, or add --resume to continue")
     for message in saved.skipped:
         warn(message)
     weights = saved.state.get("ema") or saved.state.get("model")
     check_fits(folder, config, facts, weights)
-    network = build.build(config.model, len(facts.classes), facts.image_shape)
+    network = build_model(config.model, len(facts.classes), facts.image_shape)
     try:
-        network.load_state_dict(weights)  # type: ignore[arg-type]  # whatever it is, it is held to the network's
+        network.load_state_dict(weights)  # type: ignore[arg-type]  # load_state_dict checks it
     except (RuntimeError, TypeError, AttributeError):
         raise _misfit(folder, config, facts) from None
     finish = Finish(facts.mean, facts.std, Randomness(0, False, 0, False))

@@ -1,4 +1,7 @@
-"""One writer per run folder: a lock the system takes back when its owner dies, however it dies."""
+"""One writer per run folder: a lock that the system releases when its owner dies, however it dies.
+
+Our own, because `filelock` does not record who holds a lock, which is what a user who is refused needs to know.
+"""
 
 from __future__ import annotations
 
@@ -17,13 +20,13 @@ from invaug.lab.errors import UserError
 
 NAME = ".lock"
 BUSY = (errno.EAGAIN, errno.EACCES, errno.EDEADLK)
-PATIENCE = 2.0  # seconds for a new owner to write its name, or for a dead one to be gone
+PATIENCE = 2.0  # seconds for a new owner to write its name, or for a dying one to be gone
 
 if sys.platform == "win32":
     import msvcrt
 
     def _seize(descriptor: int) -> None:
-        os.lseek(descriptor, 2**30, os.SEEK_SET)  # Windows lets nobody read what is locked: lock a byte past the name
+        os.lseek(descriptor, 2**30, os.SEEK_SET)  # Windows blocks reading what is locked: lock a byte past the name
         msvcrt.locking(descriptor, msvcrt.LK_NBLCK, 1)
         os.lseek(descriptor, 0, os.SEEK_SET)
 else:
@@ -34,9 +37,9 @@ else:
 
 
 class RunLock:
-    """Holds the folder for this process: `with RunLock(folder):`. The file stays; that it is there says nothing."""
+    """Holds the folder for this process: `with RunLock(folder):`. The file stays, but its existence means nothing."""
 
-    held: set[int] = set()  # noqa: RUF012 - of the process, as descriptors are
+    held: set[int] = set()  # noqa: RUF012 - per process, as descriptors are
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
@@ -59,13 +62,13 @@ class RunLock:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        if self._descriptor in self.held:  # not so in a forked child
+        if self._descriptor in self.held:  # false in a forked child
             self.held.remove(self._descriptor)
             os.truncate(self._descriptor, 0)
             os.close(self._descriptor)
 
     def _open(self) -> int:
-        # not through a symbolic link: in a folder from elsewhere it could lead to any file of the user's
+        # not through a link, which in a folder from elsewhere could lead to any file of the user's
         flags = os.O_RDWR | os.O_CREAT | getattr(os, "O_NOFOLLOW", 0)
         try:
             self.folder.mkdir(parents=True, exist_ok=True)
@@ -75,11 +78,11 @@ class RunLock:
         found = os.fstat(descriptor)
         if not stat.S_ISREG(found.st_mode) or found.st_nlink > 1:  # it will be overwritten
             os.close(descriptor)
-            raise UserError(f"cannot lock {self.folder}: {NAME} is not a file of its own; remove it")
+            raise UserError(f"cannot lock {self.folder}: {NAME} is not a regular file; remove it")
         return descriptor
 
     def _take(self, descriptor: int) -> None:
-        """Lock, or refuse with the owner's name; a new owner needs a moment to write it over that of a dead one."""
+        """Lock, or name the owner in an error; a new owner needs a moment to write its name."""
         until = time.monotonic() + PATIENCE
         while True:
             try:
@@ -112,7 +115,7 @@ def _read(path: Path) -> dict[str, Any] | None:
 
 def _is_alive(pid: int) -> bool:
     if sys.platform == "win32":
-        return True  # asking there is not harmless: os.kill ends the process
+        return True  # os.kill would end the process there
     try:
         os.kill(pid, 0)
     except ProcessLookupError:
@@ -122,12 +125,12 @@ def _is_alive(pid: int) -> bool:
     return True
 
 
-def _let_go() -> None:
-    """Close the locks in a forked child: a data worker that outlives its parent must not keep the folder."""
+def _release_in_child() -> None:
+    """Close the locks in a forked child: a data worker that outlives its parent must not keep the folder locked."""
     for descriptor in RunLock.held:
         os.close(descriptor)
     RunLock.held.clear()
 
 
 if sys.platform != "win32":
-    os.register_at_fork(after_in_child=_let_go)
+    os.register_at_fork(after_in_child=_release_in_child)

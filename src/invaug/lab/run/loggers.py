@@ -1,4 +1,4 @@
-"""Further logs beside the record: a table of CSV, TensorBoard, Weights & Biases (offline) and MLflow (local)."""
+"""Additional logs next to the record: a CSV table, TensorBoard, Weights & Biases (offline) and MLflow (local)."""
 
 from __future__ import annotations
 
@@ -19,14 +19,18 @@ class Logger(Protocol):
     """Takes one row per epoch."""
 
     def log(self, row: Row, step: int) -> None:
-        """Write the row of an epoch so that it is there if the process dies next."""
+        """Write the row of an epoch, so that it survives the process."""
 
     def close(self) -> None:
-        """Finish."""
+        """Finish the log."""
 
 
 class CsvLogger:
-    """`record.csv`: the record as a table, whole after every epoch and after a resume."""
+    """`record.csv`: the record as a table, complete after every epoch and after a resume.
+
+    Fabric's CSVLogger deletes the rows of the stopped run when a run is resumed, rewrites its file in place (a kill
+    leaves half a table), and writes text that a spreadsheet would evaluate as a formula.
+    """
 
     def __init__(self, folder: Path, settings: Row) -> None:
         self.path = folder / "record.csv"
@@ -38,14 +42,18 @@ class CsvLogger:
         record.to_csv(self.rows, self.path)
 
     def close(self) -> None:
-        """Do nothing: the file is whole."""
+        """Do nothing: the file is complete."""
 
 
 class TensorboardLogger:
-    """Scalars, and a histogram of the levels at which each operation was kept, under `tensorboard/`."""
+    """Scalars, and a histogram of the levels at which each operation was kept, under `tensorboard/`.
+
+    Fabric's TensorBoardLogger wraps the same writer of torch's, but expands `$NAME` in the path: a run in a folder
+    with a dollar in its name would be logged elsewhere.
+    """
 
     def __init__(self, folder: Path, settings: Row) -> None:
-        self.tensorboard = need("tensorboard", "torch.utils.tensorboard", "tensorboard")
+        self.tensorboard = import_or_explain("tensorboard", "torch.utils.tensorboard", "tensorboard")
         self.folder = folder / "tensorboard"
         self.writer: Any = None
 
@@ -65,26 +73,26 @@ class TensorboardLogger:
 
 
 class WandbLogger:
-    """An offline W&B run under `wandb/`, for `wandb sync`; nothing of the machine or the code is recorded."""
+    """An offline W&B run under `wandb/`, for `wandb sync`; nothing about the machine or the code is recorded."""
 
     def __init__(self, folder: Path, settings: Row) -> None:
         os.environ.setdefault("WANDB_ERROR_REPORTING", "false")
-        self.wandb = need("wandb", "wandb", "wandb")
+        self.wandb = import_or_explain("wandb", "wandb", "wandb")
         folder.mkdir(parents=True, exist_ok=True)
         private = {f"x_disable_{what}": True for what in ("meta", "stats", "machine_info")}
         quiet = self.wandb.Settings(console="off", silent=True, disable_git=True, disable_code=True, **private)
+        names = {"project": "invaug", "name": folder.name, "group": folder.name}
         self.run = self.wandb.init(
-            mode="offline", dir=str(folder), project="invaug", name=folder.name, group=folder.name,
-            config=dict(settings), reinit="create_new", settings=quiet,
-        )  # fmt: skip
+            mode="offline", dir=str(folder), config=dict(settings), reinit="create_new", settings=quiet, **names
+        )
 
     def log(self, row: Row, step: int) -> None:
         """Write the epoch."""
-        drawn = {
+        kept = {
             name: self.wandb.Histogram(np_histogram=(counts, [level - 0.5 for level in range(len(counts) + 1)]))
             for name, counts in histograms(row)
         }
-        self.run.log(dict(scalars(row)) | drawn, step=step)
+        self.run.log(dict(scalars(row)) | kept, step=step)
 
     def close(self) -> None:
         """End the run."""
@@ -92,12 +100,12 @@ class WandbLogger:
 
 
 class MlflowLogger:
-    """An MLflow run in a store of its own under `mlruns/`; a resumed run goes on in it."""
+    """An MLflow run in its own store under `mlruns/`; a resumed run continues in it."""
 
     def __init__(self, folder: Path, settings: Row) -> None:
         os.environ.setdefault("MLFLOW_DISABLE_TELEMETRY", "true")
         os.environ.setdefault("MLFLOW_ALLOW_FILE_STORE", "true")  # the skinny package has no other local store
-        mlflow = need("mlflow", "mlflow", "mlflow-skinny")
+        mlflow = import_or_explain("mlflow", "mlflow", "mlflow-skinny")
         self.metric = mlflow.entities.Metric
         self.client = mlflow.MlflowClient(tracking_uri=(folder / "mlruns").resolve().as_uri())
         found = self.client.get_experiment_by_name("invaug")
@@ -131,7 +139,7 @@ LOGGERS: dict[str, Callable[[Path, Row], Logger]] = {
 
 
 def open_loggers(names: Iterable[str], folder: Path, settings: Row | None = None) -> list[Logger]:
-    """Return the loggers of these names, writing into the run's folder.
+    """Return the loggers of these names, which write into the run's folder.
 
     Args:
         settings: What the run was started with, for the logs that show it (W&B, MLflow).
@@ -143,8 +151,8 @@ def open_loggers(names: Iterable[str], folder: Path, settings: Row | None = None
     return [LOGGERS[name](folder, settings or {}) for name in wanted]
 
 
-def need(log: str, module: str, package: str) -> Any:
-    """Return the module that a log needs, or say what to install."""
+def import_or_explain(log: str, module: str, package: str) -> Any:
+    """Return the module that a log needs; if it is missing, say what to install."""
     try:
         return importlib.import_module(module)
     except ImportError:
@@ -152,7 +160,7 @@ def need(log: str, module: str, package: str) -> Any:
 
 
 def scalars(row: Row, prefix: str = "") -> Iterator[tuple[str, float]]:
-    """Yield the numbers of a row, those of a list one by one (gamma/0, gamma/1); texts and counts are none."""
+    """Yield the numbers of a row, those of a list one by one (gamma/0, gamma/1); leave out text and counts."""
     for name, value in row.items():
         if isinstance(value, int | float):
             yield f"{prefix}{name}", float(value)
@@ -161,7 +169,7 @@ def scalars(row: Row, prefix: str = "") -> Iterator[tuple[str, float]]:
 
 
 def histograms(row: Row) -> Iterator[tuple[str, list[int]]]:
-    """Yield how often each level was kept, operation by operation, from what a row holds as {operation: counts}."""
+    """Yield for each operation how often each level was kept, from the row's {operation: counts} tables."""
     for name, value in row.items():
         parts = value if isinstance(value, list | tuple) else [value]
         for i, part in enumerate(parts):

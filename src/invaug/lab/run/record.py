@@ -1,4 +1,4 @@
-"""record.jsonl: one line per epoch, in plain names and units; what training leaves for whoever reads it."""
+"""record.jsonl: one line per epoch, in plain names and units; everything a report knows about training."""
 
 from __future__ import annotations
 
@@ -15,68 +15,68 @@ from invaug.lab.run import atomic
 
 NAME = "record.jsonl"
 FORMULA = ("=", "+", "-", "@", "\t", "\r", "\n", "＝", "＋", "－", "＠")
-"""What makes a spreadsheet evaluate a cell, also in its full-width forms."""
+"""First characters that make a spreadsheet evaluate a cell, also in full width."""
 
 Row = dict[str, Any]
 
 
 class Record:
-    """The record of the run in a folder, for its one writer."""
+    """The record of the run in a folder, for its single writer."""
 
     def __init__(self, folder: Path) -> None:
         self.path = folder / NAME
 
     @classmethod
     def resume(cls, folder: Path, last_epoch: int) -> Record:
-        """Return the record without the epochs after the last one that counts, nor a half-written line."""
+        """Return the record without the epochs after `last_epoch` and without a half-written line."""
         record = cls(folder)
-        if _is_there(record.path):
+        if _exists(record.path):
             atomic.sweep(folder)
             kept = [line for line, row in _lines(record.path) if row["epoch"] <= last_epoch]
             atomic.write_bytes(record.path, b"".join(kept))
         return record
 
     def append(self, row: Mapping[str, Any]) -> None:
-        """Add one epoch and wait until it is on the disk; a failed append leaves the record as it was."""
+        """Add one epoch and wait until it is on disk; a failed append leaves the record unchanged."""
         if not isinstance(row.get("epoch"), int):
-            raise ValueError(f"a row must have a whole number as its epoch, got {row.get('epoch')!r}")
+            raise ValueError(f"the epoch of a row must be an integer, got {row.get('epoch')!r}")
         line = json.dumps(dict(row)).encode() + b"\n"
         with atomic.reporting(self.path):
             _append(self.path, line)
 
 
 def read(folder: Path) -> list[Row]:
-    """Return the epochs of a run, an empty list if it has none yet; a half-written last line is not one."""
+    """Return the epochs of a run, an empty list if there are none yet; a half-written last line is ignored."""
     path = folder / NAME
-    return [row for _, row in _lines(path)] if _is_there(path) else []
+    return [row for _, row in _lines(path)] if _exists(path) else []
 
 
-def _is_there(path: Path) -> bool:
-    """Whether there is a record; a link, which could lead to any file of the user's, or a pipe is none."""
+def _exists(path: Path) -> bool:
+    """Whether there is a record; refuse a link, which could lead to any file of the user's, and a pipe."""
     if path.is_symlink() or (path.exists() and not path.is_file()):
-        raise UserError(f"{path} is not a regular file: remove it, and the record starts anew")
+        raise UserError(f"{path} is not a regular file: remove it to start a new record")
     return path.exists()
 
 
 def to_csv(rows: Iterable[Mapping[str, Any]], path: Path) -> None:
-    """Write rows as a table that a spreadsheet can open: nested values in columns of their own (gamma.0, gamma.1)."""
-    flat = [dict(_flat(row)) for row in rows]
+    """Write rows as a table for spreadsheets, with a column for each nested value (gamma.0, gamma.1)."""
+    flat = [dict(_flatten(row)) for row in rows]
     names = list(dict.fromkeys(name for row in flat for name in row))
     text = io.StringIO()
     # quoted, because some spreadsheets split at semicolons
     writer = csv.writer(text, quoting=csv.QUOTE_NONNUMERIC, lineterminator="\n")
     writer.writerow(map(harmless, names))
     writer.writerows([harmless(row.get(name)) for name in names] for row in flat)
-    atomic.write_bytes(path, text.getvalue().encode("utf-8", "replace"))  # half a letter has no UTF-8
+    atomic.write_bytes(path, text.getvalue().encode("utf-8", "replace"))  # a lone surrogate has no UTF-8
 
 
 def harmless(cell: Any) -> Any:
-    """Return the cell; a text that a spreadsheet would take for a formula gets an apostrophe in front."""
+    """Return the cell, with an apostrophe in front of text that a spreadsheet would evaluate as a formula."""
     return f"'{cell}" if isinstance(cell, str) and cell.startswith(FORMULA) else cell
 
 
 def _append(path: Path, line: bytes) -> None:
-    is_new = not _is_there(path)
+    is_new = not _exists(path)
     with path.open("ab", buffering=0) as file:
         size = os.fstat(file.fileno()).st_size
         try:
@@ -89,17 +89,17 @@ def _append(path: Path, line: bytes) -> None:
 
 
 def _lines(path: Path) -> Iterator[tuple[bytes, Row]]:
-    """Yield each line and its row; the last may be cut (kill -9, power loss), any other must be whole."""
+    """Yield each line and its row; the last may be cut off (kill -9, power loss), all others must be complete."""
     *lines, cut = path.read_bytes().split(b"\n")
     for number, line in enumerate(lines, 1):
-        row = _parsed(line)
+        row = _parse(line)
         if row is not None:
             yield line + b"\n", row
         elif number < len(lines) or cut:
             raise UserError(f"{path} is damaged in line {number}: {line[:40]!r} is not the record of an epoch")
 
 
-def _parsed(line: bytes) -> Row | None:
+def _parse(line: bytes) -> Row | None:
     try:
         row = json.loads(line)
     except (ValueError, RecursionError):
@@ -107,11 +107,11 @@ def _parsed(line: bytes) -> Row | None:
     return row if isinstance(row, dict) and isinstance(row.get("epoch"), int) else None
 
 
-def _flat(row: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, Any]]:
+def _flatten(row: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, Any]]:
     for key, value in row.items():
         if isinstance(value, list | tuple):
             value = {str(i): item for i, item in enumerate(value)}
         if isinstance(value, Mapping):
-            yield from _flat(value, f"{prefix}{key}.")
+            yield from _flatten(value, f"{prefix}{key}.")
         else:
             yield f"{prefix}{key}", value

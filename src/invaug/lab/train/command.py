@@ -16,11 +16,11 @@ from lightning_fabric import Fabric
 
 from invaug.lab.config import schema as configs
 from invaug.lab.config.schema import Config
-from invaug.lab.data import datasets
+from invaug.lab.data.load import Dataset, load_dataset
 from invaug.lab.environment import restarts, under_torchrun
 from invaug.lab.errors import UserError
 from invaug.lab.evaluate.measure import averaged, under_each
-from invaug.lab.models import build
+from invaug.lab.models.build import build_model, is_custom
 from invaug.lab.report.command import report_runs
 from invaug.lab.run import atomic, checkpoint
 from invaug.lab.run import folder as run
@@ -67,7 +67,7 @@ def run_all(
     console = Screen()
     plans = {method: decide_for(config, dataset, method) for method in folders}
     for plan in plans.values():  # an unknown model or operation must show before anything is written
-        build.build(plan.model, len(dataset.classes), dataset.image_shape)
+        build_model(plan.model, len(dataset.classes), dataset.image_shape)
         problem.problem(plan, dataset, Finish(dataset.mean, dataset.std, Randomness(0, False, 0, False)))
         problem.transform_sets(plan)
     quiet = quiet or not fabric.is_global_zero
@@ -114,12 +114,12 @@ def default_folder(config: Config) -> Path:
     return Path("runs") / f"{Path(config.data).stem}-{config.method}"
 
 
-def load_once(config: Config, fabric: Fabric, *, with_test: bool = True) -> datasets.Dataset:
+def load_once(config: Config, fabric: Fabric, *, with_test: bool = True) -> Dataset:
     """Return the data; rank 0 reads it first, so that a download or a bad file happens once."""
-    loaded: list[datasets.Dataset] = []
+    loaded: list[Dataset] = []
 
     def load() -> None:
-        data = datasets.load(
+        data = load_dataset(
             config.data, data_dir=config.data_dir, fraction=config.fraction, per_class=config.per_class,
             subset=config.subset, val_fraction=config.val_fraction, val_fold=config.val_fold,
             image_size=config.image_size, seed=config.seed,
@@ -150,7 +150,7 @@ def decide(config: Config) -> Config:
     return config
 
 
-def decide_for(config: Config, dataset: datasets.Dataset, method: str) -> Config:
+def decide_for(config: Config, dataset: Dataset, method: str) -> Config:
     """Return the config with what depends on the data filled in: the model, the set and epsilon."""
     changes: dict[str, Any] = {"method": method}
     if config.model == "auto":
@@ -182,7 +182,7 @@ def check_folder(folder: Path, resume: bool) -> None:
 
 
 def train_one(
-    config: Config, dataset: datasets.Dataset, folder: Path, fabric: Fabric, console: Screen, *, quiet: bool,
+    config: Config, dataset: Dataset, folder: Path, fabric: Fabric, console: Screen, *, quiet: bool,
     resume: bool, also: Callable[[dict[str, Any]], None] | None = None,
 ) -> dict[str, Any]:  # fmt: skip
     """Train one run in its folder; return its summary."""
@@ -211,7 +211,7 @@ def train_one(
         return ranks.first_does(fabric, lambda: summary(config, dataset, folder, training))
 
 
-def begin(config: Config, dataset: datasets.Dataset, folder: Path, resume: bool) -> None:
+def begin(config: Config, dataset: Dataset, folder: Path, resume: bool) -> None:
     """Write what a run starts with, once the folder is ours."""
     check_folder(folder, resume)  # again: another process may have used it since
     refuse_changes(folder, config)
@@ -242,7 +242,7 @@ def facts_of(config: Config) -> dict[str, Any]:
 
 def _with_way_on(error: Stopped | loop.BadStepError, config: Config, folder: Path) -> Exception:
     """Return the error with what is saved and the command that goes on."""
-    trust = " --trust-model" if build.is_own(config.model) else ""
+    trust = " --trust-model" if is_custom(config.model) else ""
     way = f"go on with: invaug train --resume --out {shlex.quote(str(folder))}{trust}"
     if isinstance(error, Stopped):
         return Stopped(error.signum, f"{error} and saved; {way}")
@@ -276,7 +276,7 @@ def refuse_changes(folder: Path, config: Config) -> None:
         raise UserError(f"{folder} was started with another config ({'; '.join(changed)}): use a new --out")
 
 
-def summary(config: Config, dataset: datasets.Dataset, folder: Path, training: Training) -> dict[str, Any]:
+def summary(config: Config, dataset: Dataset, folder: Path, training: Training) -> dict[str, Any]:
     """Return what a run ends with: accuracy clean and under the set, gamma, whether the constraint holds."""
     rows = read(folder)
     plain = Finish(dataset.mean, dataset.std, Randomness(0, False, 0, False)).to(training.fabric.device)
@@ -312,7 +312,7 @@ def feasible(slacks: list[float | None]) -> bool | None:
     return all(slack is None or slack <= 0 for slack in slacks) if slacks else None
 
 
-def _headline(config: Config, dataset: datasets.Dataset) -> str:
+def _headline(config: Config, dataset: Dataset) -> str:
     constraint = ""
     if config.method in configs.CONSTRAINED:
         level = "set by the resilient rule" if configs.is_rule(config.epsilon) else config.epsilon

@@ -14,7 +14,7 @@ from torch.nn import functional as F
 from invaug import ops
 from invaug.kernels import dispatch
 from invaug.lab.config.schema import Config
-from invaug.lab.data.datasets import Dataset
+from invaug.lab.data.load import Dataset
 
 LARGE = 64  # from this side on, images are cropped and resized rather than padded and cropped
 

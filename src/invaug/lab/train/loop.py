@@ -16,7 +16,7 @@ from torch import Tensor
 from invaug import Step
 from invaug.lab.config.schema import Config
 from invaug.lab.data.batches import Batch, batches, n_batches
-from invaug.lab.data.datasets import Dataset
+from invaug.lab.data.load import Dataset
 from invaug.lab.errors import RunError
 from invaug.lab.evaluate.measure import clean
 from invaug.lab.run import checkpoint

@@ -16,7 +16,7 @@ from invaug.lab.baselines import policy as policies
 from invaug.lab.baselines.autoaugment import autoaugment
 from invaug.lab.baselines.deepaa import deepaa
 from invaug.lab.config.schema import CONSTRAINED, DEFAULT_SET, FIXED_GAMMA, Config, is_rule, rule_of
-from invaug.lab.data.datasets import Dataset
+from invaug.lab.data.load import Dataset
 from invaug.lab.errors import UserError
 from invaug.lab.train.finish import Finish
 from invaug.lab.train.tally import finite

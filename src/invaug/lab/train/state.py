@@ -12,9 +12,9 @@ from torch.optim.swa_utils import AveragedModel, get_ema_multi_avg_fn
 
 from invaug import InvarianceConstrained
 from invaug.lab.config.schema import Config
-from invaug.lab.data.datasets import Dataset
+from invaug.lab.data.load import Dataset
 from invaug.lab.errors import UserError
-from invaug.lab.models import build
+from invaug.lab.models.build import build_model
 from invaug.lab.run import checkpoint
 from invaug.lab.train import problem as methods
 from invaug.lab.train import ranks
@@ -114,7 +114,7 @@ def prepare(config: Config, dataset: Dataset, fabric: Fabric) -> tuple[Training,
     """Return a fresh training state, its weights decided by the seed."""
     keep_freed()
     torch.manual_seed(config.seed)
-    model = build.build(config.model, len(dataset.classes), dataset.image_shape)
+    model = build_model(config.model, len(dataset.classes), dataset.image_shape)
     model = model.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
     finish = Finish(dataset.mean, dataset.std, randomness(config, dataset)).to(fabric.device)
     problem = methods.problem(config, dataset, finish).to(fabric.device)

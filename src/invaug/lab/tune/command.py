@@ -14,7 +14,7 @@ from typing import Any, get_args
 import torch
 
 from invaug.lab.config import schema as configs
-from invaug.lab.data import datasets
+from invaug.lab.data.load import Dataset, load_dataset
 from invaug.lab.environment import under_torchrun
 from invaug.lab.errors import RunError, UserError
 from invaug.lab.jobs.job import Job
@@ -84,7 +84,7 @@ def tune(asked: Asked, console: Screen, *, quiet: bool = False) -> tuple[list[Tr
     check_usable(asked.folder)
     settings = {"workers": 0, **asked.settings}
     config = configs.build(settings)
-    loaded = datasets.load(
+    loaded = load_dataset(
         config.data, data_dir=config.data_dir, fraction=config.fraction, per_class=config.per_class,
         subset=config.subset, image_size=config.image_size, seed=config.seed, on_bad=config.on_bad, with_test=False,
     )  # fmt: skip
@@ -122,7 +122,7 @@ def check(asked: Asked) -> None:
         raise UserError(f"method {method} has no epsilon: name what to choose, as --search lr=0.01:0.3")
 
 
-def check_folds(folds: int, dataset: datasets.Dataset) -> None:
+def check_folds(folds: int, dataset: Dataset) -> None:
     """Refuse more folds than the smallest class has images."""
     counts = torch.bincount(dataset.train.targets, minlength=len(dataset.classes))
     least = int(counts.argmin())

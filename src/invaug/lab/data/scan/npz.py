@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from invaug.lab.data import npz
-from invaug.lab.data.decode import printable, shown
+from invaug.lab.data.decode import printable, with_progress
 from invaug.lab.data.scan.command import Finding, Labelled, Report, same_as
 from invaug.lab.errors import UserError
 
@@ -104,7 +104,7 @@ def _odd_images(
     part: str, images: NDArray[np.uint8], labels: list[str], first: dict[bytes, tuple[str, Labelled]]
 ) -> Iterator[Finding]:
     """Name images that are blank, or the same as one before."""
-    for row, image in enumerate(shown(images, f"checking {part} images", len(images))):
+    for row, image in enumerate(with_progress(images, f"checking {part} images", len(images))):
         name = f"x_{part}[{row}]"
         content = image.tobytes()
         here = (name, Labelled(Path(name), part, labels[row]))

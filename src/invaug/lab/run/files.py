@@ -1,0 +1,52 @@
+"""Reading files of a folder that may come from somebody else: regular files only, of a limited size, never links."""
+
+from __future__ import annotations
+
+import stat
+import tomllib
+from pathlib import Path
+from typing import Any
+
+from invaug.lab.errors import UserError
+from invaug.lab.terminal import plain
+
+CONFIG = "config.toml"
+MAX_CONFIG = 16 << 20  # bytes; a thousand class names take about 20 kB
+MAX_SHOWN = 100  # characters of a path in a message
+
+
+class UnsafeFileError(OSError):
+    """The file is not a regular one, or it is larger than any that invaug writes."""
+
+
+def read_bytes(path: Path, limit: int) -> bytes:
+    """Return the content of a regular file of at most `limit` bytes.
+
+    A link is refused, because in a folder from elsewhere it could lead to any file of the user's.
+    """
+    found = path.lstat()
+    if not stat.S_ISREG(found.st_mode):
+        raise UnsafeFileError(f"{path.name} is not a regular file")
+    if found.st_size > limit:
+        raise UnsafeFileError(f"{path.name} has {found.st_size:,} bytes, over the limit of {limit:,}")
+    return path.read_bytes()
+
+
+def read_run_config(folder: Path) -> dict[str, Any]:
+    """Return the content of a run's config.toml, unchecked."""
+    try:
+        content = read_bytes(folder / CONFIG, MAX_CONFIG)
+    except UnsafeFileError as error:
+        raise UserError(f"{shorten(folder)} is not a run: {error}") from None
+    except (OSError, ValueError):  # the name may be too long, or contain a NUL
+        raise UserError(f"{shorten(folder)} is not a run: it has no {CONFIG}") from None
+    try:
+        return tomllib.loads(content.decode())
+    except (ValueError, RecursionError) as error:  # not UTF-8, not TOML, a number of 5,000 digits, or nested too deeply
+        raise UserError(f"{folder / CONFIG} is not TOML: {error}") from None
+
+
+def shorten(path: Path) -> str:
+    """Return a path that fits on one line of a terminal."""
+    name = plain(str(path))
+    return name if len(name) <= MAX_SHOWN else f"{name[:60]}…"
