@@ -30,11 +30,12 @@ def check_type(name: str, value: object, wanted: type, called: str) -> None:
         raise TypeError(f"{name} must be {called}, got {type(value).__name__}")
 
 
-def nearest(name: str, names: Iterable[str], otherwise: str = "") -> str:
+def nearest(name: str, names: Iterable[str], otherwise: str = "", n: int = 3) -> str:
     """Return a hint for an unknown name: the known names most like it, or else all of them.
 
     Args:
         otherwise: What to say instead of listing more than 25 names.
+        n: How many of the most similar names to give at most.
 
     Example:
         >>> nearest("Rotat", ["Rotate", "Color"])
@@ -43,7 +44,7 @@ def nearest(name: str, names: Iterable[str], otherwise: str = "") -> str:
         'choose one of Color, Rotate'
     """
     known = sorted(names)
-    near = get_close_matches(name, known, 3, 0.5)
+    near = get_close_matches(name, known, n, 0.5)
     if near:
         return f"did you mean {' or '.join(near)}?"
     return otherwise if otherwise and len(known) > MANY else f"choose one of {', '.join(known)}"
@@ -59,4 +60,4 @@ def check_known(names: Iterable[str], known: Collection[str]) -> None:
     """
     for name in names:
         if name not in known:
-            raise ValueError(f"unknown operation {name}, {nearest(name, known)}")
+            raise ValueError(f"unknown operation {name}, {nearest(name, known, n=1)}")

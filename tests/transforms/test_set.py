@@ -74,7 +74,7 @@ def test_only_and_without_split_a_set() -> None:
     [
         ("Rotat", r"unknown operation Rotat, did you mean Rotate\?"),
         ("Colour", r"unknown operation Colour, did you mean Color\?"),
-        ("translateX", r"unknown operation translateX, did you mean TranslateX or TranslateY\?"),
+        ("translateX", r"unknown operation translateX, did you mean TranslateX\?"),
         ("qqq", r"unknown operation qqq, choose one of AutoContrast, Brightness, .*TranslateY"),
     ],
 )
