@@ -8,7 +8,7 @@ from functools import cached_property
 from typing import Literal
 
 from invaug.checks import check_type, require
-from invaug.levels import Resilient, as_level
+from invaug.levels import Level, as_level
 from invaug.samplers import Sampler, metropolis_hastings
 from invaug.transforms.set import TransformSet
 
@@ -28,7 +28,7 @@ class Constraint:
     """
 
     transforms: TransformSet
-    epsilon: float | Literal["auto"] | Resilient = "auto"
+    epsilon: float | Literal["auto"] | Level = "auto"
     """The loss allowed: a number; "auto", which is `Resilient()`; or such a rule with values of your own."""
     sampler: Sampler = metropolis_hastings
     share: float | None = None
@@ -41,7 +41,7 @@ class Constraint:
         require(self.share is None or 0 < self.share <= 1, f"share must be above 0 and at most 1, got {self.share}")
 
     @cached_property
-    def level(self) -> Resilient:
+    def level(self) -> Level:
         """The rule that says what the loss is compared with; a fixed epsilon is a rule that never gives way."""
         return as_level(self.epsilon)
 

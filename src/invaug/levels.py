@@ -64,7 +64,10 @@ class Resilient:
         return base + gamma * unit / self.alpha
 
 
-def as_level(epsilon: float | str | Resilient) -> Resilient:
+Level = Resilient  # a further rule joins this alias and `as_level`; it needs base, cap, adapts and epsilon()
+
+
+def as_level(epsilon: float | str | Level) -> Level:
     """Return the rule for a given epsilon: a number stays fixed, "auto" is `Resilient()`.
 
     Example:

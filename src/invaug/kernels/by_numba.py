@@ -233,9 +233,9 @@ def transform(
     """Fill target with one image under one operation; an operation that depends on the image fills its table first."""
     if code == rules.IDENTITY:
         copy(source, target)
-    elif code <= rules.CROP:
+    elif code < rules.SOLARIZE:
         affine(source, target, six)
-    elif code <= rules.BRIGHTNESS:
+    elif code < rules.AUTO_CONTRAST:
         look_up(source, target, table)
     elif code == rules.AUTO_CONTRAST:
         auto_contrast(source, target, table)

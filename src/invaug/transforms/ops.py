@@ -129,3 +129,12 @@ identity = Rule(rules.IDENTITY)
 rotate, shear_x, shear_y, translate_x, translate_y, flip_x, flip_y, crop = map(Rule, rules.MOVES)
 solarize, posterize, invert, brightness, auto_contrast, equalize = map(Rule, rules.TABLES)
 color, contrast, sharpness, cutout = map(Rule, rules.BLENDS)
+
+EXTRA: tuple[Op, ...] = (
+    Op("Invert", invert),
+    Op("FlipX", flip_x),
+    Op("FlipY", flip_y),
+    Op("Cutout", cutout, 0, 16, whole=True, placed=True, pixels_of="side"),
+    Op("Crop", crop, 0, 4, whole=True, placed=True, pixels_of="side"),
+)
+"""Operations of other augmentation lists; the named sets stay TrivialAugment's."""

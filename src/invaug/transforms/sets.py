@@ -8,18 +8,9 @@ from dataclasses import replace
 
 from invaug.checks import check_known, require
 from invaug.transforms import continuous, ops
+from invaug.transforms.ops import EXTRA as EXTRA  # sets.EXTRA is the public name
 from invaug.transforms.ops import Op
 from invaug.transforms.set import TransformSet
-
-EXTRA: tuple[Op, ...] = (
-    Op("Invert", ops.invert),
-    Op("FlipX", ops.flip_x),
-    Op("FlipY", ops.flip_y),
-    Op("Cutout", ops.cutout, 0, 16, whole=True, placed=True, pixels_of="side"),
-    Op("Crop", ops.crop, 0, 4, whole=True, placed=True, pixels_of="side"),
-)
-"""Operations of other augmentation lists; the named sets stay TrivialAugment's."""
-
 
 Range = bool | float | tuple[float, float]
 
