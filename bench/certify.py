@@ -23,7 +23,7 @@ from invaug.lab.certify.matrix_files import Cache
 from invaug.lab.models.build import build_model
 from invaug.lab.run.folder import Predictor
 from invaug.lab.train import malloc
-from invaug.lab.train.finish import Finish, Randomness
+from invaug.lab.train.finish import Finish
 from timing import Clock
 
 GOAL = 120.0  # seconds for 512 images
@@ -109,7 +109,7 @@ def main() -> None:
     malloc.keep_freed()
     torch.manual_seed(0)
     network = build_model("resnet-8", 10, (3, 32, 32)).to(memory_format=torch.channels_last)
-    predictor = Predictor(network, Finish(MEAN, STD, Randomness(0, False, 0, False)), CLASSES).eval()
+    predictor = Predictor(network, Finish(MEAN, STD), CLASSES).eval()
     images, source = timing.real_images(32, given.images)
     targets = torch.randint(10, (len(images),), generator=torch.Generator().manual_seed(0))
     sample = Sample(images, targets, np.arange(len(images)))

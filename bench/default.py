@@ -53,7 +53,7 @@ class Task(NamedTuple):
     batch: int = 64
 
 
-NOTHING = Randomness(0, False, 0, False)
+NOTHING = Randomness()
 TASKS = {
     "cifar10": Task(2000, "conv-24", Randomness(4, True, 0, False), 60),
     "fashion-mnist": Task(1000, "cnn-small", NOTHING, 60),

@@ -15,10 +15,11 @@ from torch.nn import functional as F
 from torch.utils import data
 
 import timing
-from invaug.lab.config import schema as configs
+from invaug.lab.config.build import build
 from invaug.lab.data.load import Dataset
 from invaug.lab.data.splits import Split
 from invaug.lab.train import loop
+from invaug.lab.train.command import resolve_for
 from invaug.lab.train.state import prepare
 from timing import Spread, Task
 
@@ -44,9 +45,10 @@ def epoch_of(method: str, model: str, dataset: Dataset) -> Task:
     """Return one epoch of the lab's own loop."""
     from lightning_fabric import Fabric
 
-    config = configs.build({"method": method, "model": model, "epochs": 1000, "workers": 0})
+    config = build({"method": method, "model": model, "epochs": 1000, "workers": 0})
     fabric = Fabric(accelerator="cpu", devices=1)
-    training, _ = prepare(config, dataset, fabric)
+    config = resolve_for(config, dataset, fabric)
+    training = prepare(config, dataset, fabric)
 
     def epoch() -> None:
         loop.one_epoch(config, dataset, training, loop.Watch())

@@ -445,11 +445,11 @@ def left_readers(tries: int, folder: Path) -> Iterator[str]:
 
 def leave(tries: int, place: str) -> Iterator[str]:
     """Run each command into both."""
-    from invaug.lab.config import schema
+    from invaug.lab.config.build import shipped_names
 
     for number in range(tries):
         words, full = READING[number // 2], bool(number % 2)
-        words = ["show", schema.shipped_names()[0]] if words[0] == "show" else words
+        words = ["show", shipped_names()[0]] if words[0] == "show" else words
         log = Path(place) / f"{number}.log"
         code = ended(fork(words, log, to_full if full else to_nobody))
         said = log.read_text()

@@ -8,6 +8,7 @@ import io
 import json
 import os
 import pickle
+import re
 import resource
 import shutil
 import struct
@@ -24,6 +25,7 @@ import torch
 from PIL import Image
 
 from faults.harness import case
+from invaug.lab.config.schema import PLACES
 from invaug.lab.run import checkpoint, record
 
 SMALL = (
@@ -124,9 +126,18 @@ class Target(NamedTuple):
     def configure(self, **changes: str) -> None:
         """Change lines of config.toml."""
         file = self.run / "config.toml"
-        lines = file.read_text().splitlines()
-        kept = [line for line in lines if line.split(" = ")[0] not in changes]
-        file.write_text("\n".join([*(f"{key} = {value}" for key, value in changes.items()), *kept]))
+        text = file.read_text()
+        for key, value in changes.items():
+            place = PLACES.get(key)
+            if place is None:
+                text = f"{key} = {value}\n{text}"
+            else:
+                head, table, rest = text.partition(f"[{place.record}]\n")
+                line = re.compile(rf"^{place.field} = .*$", re.MULTILINE)
+                changed = line.sub(lambda _, p=place, v=value: f"{p.field} = {v}", rest, count=1)
+                assert changed != rest
+                text = f"{head}{table}{changed}"
+        file.write_text(text)
 
 
 def zipped(canary: Path) -> bytes:

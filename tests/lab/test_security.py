@@ -215,8 +215,8 @@ def test_a_run_names_where_data_are_read_but_never_where_they_are_written(
     monkeypatch.setattr(known, "fetch", lambda *given: asked.append(given))
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
     monkeypatch.delenv("INVAUG_DATA", raising=False)
-    data = next(line for line in (trained / "config.toml").read_text().splitlines() if line.startswith("data ="))
-    folder = copy(trained, tmp_path, (data, f'data = "cifar10"\ndata_dir = "{tmp_path / "elsewhere"}"'))
+    data = next(line for line in (trained / "config.toml").read_text().splitlines() if line.startswith("name ="))
+    folder = copy(trained, tmp_path, (data, f'name = "cifar10"\ndata_dir = "{tmp_path / "elsewhere"}"'))
     with pytest.raises(UserError, match="cifar10 is not in "):
         evaluate_run(folder, None, None, 1, 4, "cpu", as_json=True)
     assert not asked

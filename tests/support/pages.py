@@ -7,6 +7,7 @@ import re
 from pathlib import Path
 from typing import Any
 
+from invaug.lab.config.build import nest
 from invaug.lab.report import page, tables
 from invaug.lab.report.read import read_runs
 
@@ -43,8 +44,8 @@ def write_run(
     settings_ |= {} if plain or epsilon is None else {"epsilon": epsilon}
     parts = {"versions": {"invaug": "0.1.0"}, "dataset": {"name": data, "classes": ["a", "b"]},
               "dataset.images": {"train": 4000, "test": 1000}}  # fmt: skip
-    lines = [f"{key} = {toml_text(value)}" for key, value in settings_.items()]
-    for name, table in parts.items():
+    lines = []
+    for name, table in {**nest(settings_), **parts}.items():
         lines += [f"[{name}]", *(f"{key} = {toml_text(value)}" for key, value in table.items())]
     (folder / "config.toml").write_text("\n".join(lines), encoding="utf-8")
     n = 0 if plain else n_constraints

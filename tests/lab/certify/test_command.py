@@ -35,7 +35,7 @@ from invaug.lab.report.read import read_runs
 from invaug.lab.report.sections.certificate import sentences
 from invaug.lab.run.folder import Predictor
 from invaug.lab.run.record import read
-from invaug.lab.train.finish import Finish, Randomness
+from invaug.lab.train.finish import Finish
 from invaug.lab.train.signals import Stopped
 from invaug.samplers import chain_probabilities
 from tests.support.images import real_images
@@ -66,7 +66,7 @@ def sample() -> Sample:
 def predictor(sample: Sample) -> Predictor:
     torch.manual_seed(0)
     network = nn.Sequential(nn.Conv2d(3, 4, 5, 3), nn.ReLU(), nn.BatchNorm2d(4), nn.Flatten(), nn.Linear(144, 3))
-    finish = Finish(MEAN, STD, Randomness(0, False, 0, False))
+    finish = Finish(MEAN, STD)
     optimizer = torch.optim.Adam(network.parameters(), 1e-2)
     generator = torch.Generator().manual_seed(0)
     for _ in range(60):
@@ -301,7 +301,7 @@ def test_losses_that_are_no_numbers_count_as_infinite_and_wrong(sample: Sample) 
         def forward(self, x: Tensor) -> Tensor:
             return torch.where(torch.arange(len(x)).view(-1, 1) % 2 == 0, torch.nan, torch.zeros(len(x), 3))
 
-    predictor = Predictor(Broken(), Finish(MEAN, STD, Randomness(0, False, 0, False)), CLASSES)
+    predictor = Predictor(Broken(), Finish(MEAN, STD), CLASSES)
     losses, right = scored.score(predictor, sample, Block(1, np.arange(18), None), SMALL, cross_entropy)
     assert np.isinf(losses[0, ::2]).all()
     assert not right[0, ::2].any()

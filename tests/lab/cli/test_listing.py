@@ -6,10 +6,11 @@ from typing import get_args
 import pytest
 
 from invaug.lab.cli.listing import catalogue, first_comment
-from invaug.lab.config import schema as configs
+from invaug.lab.config import build as configs
+from invaug.lab.config.methods import METHODS
+from invaug.lab.config.schema import PLACES
 from invaug.lab.data.known import SOURCES
 from invaug.lab.models.build import MODELS
-from invaug.lab.train import problem
 
 
 @pytest.fixture(scope="module")
@@ -19,7 +20,7 @@ def names() -> dict[str, dict[str, str]]:
 
 def choices(key: str) -> set[str]:
     """What the config accepts for a key."""
-    return set(get_args(configs.Config.model_fields[key].annotation))
+    return set(get_args(PLACES[key].info.annotation))
 
 
 def test_there_is_one_heading_for_everything_with_a_name(names: dict[str, dict[str, str]]) -> None:
@@ -28,7 +29,7 @@ def test_there_is_one_heading_for_everything_with_a_name(names: dict[str, dict[s
 
 def test_what_is_listed_is_what_can_be_asked_for(names: dict[str, dict[str, str]]) -> None:
     assert set(names["sets"]) == choices("set")
-    assert set(names["methods"]) == choices("method") == set(problem.METHODS)
+    assert set(names["methods"]) == set(METHODS)
     assert set(names["presets"]) == choices("preset") == set(configs.PRESETS)
     assert tuple(names["datasets"]) == tuple(SOURCES)
     assert tuple(names["models"]) == tuple(MODELS)

@@ -13,7 +13,7 @@ import pytest
 from typer.testing import CliRunner
 
 from invaug.lab.cli.main import app
-from invaug.lab.config import schema as configs
+from invaug.lab.config import build as configs
 from invaug.lab.errors import UserError
 from tests.support.runs import train, write_digits
 
@@ -166,11 +166,12 @@ def test_missing_lab_is_said_in_one_line(tmp_path: Path) -> None:
 
 def test_config_file_and_flags_have_the_same_names(data: Path, tmp_path: Path) -> None:
     file = tmp_path / "mine.toml"
-    file.write_text(f'data = "{data}"\nepochs = 1\nmethod = "none"\nbatch_size = 32\n')
+    tables = {"data": {"name": str(data)}, "method": {"name": "none"}, "train": {"epochs": 1, "batch_size": 32}}
+    file.write_text(configs.dump(tables))
     done = invaug("train", "--config", "mine.toml", "--batch-size", "64", "--out", "run", folder=tmp_path)
     assert done.returncode == 0, done.stderr
-    saved = configs.read(tmp_path / "run" / "config.toml")
-    assert (saved["method"], saved["batch_size"]) == ("none", 64)
+    saved = configs.read_toml(tmp_path / "run" / "config.toml")
+    assert (saved["method"]["name"], saved["train"]["batch_size"]) == ("none", 64)
 
 
 def test_unknown_key_answers_with_the_nearest() -> None:
@@ -179,7 +180,7 @@ def test_unknown_key_answers_with_the_nearest() -> None:
 
 
 def test_preset_is_recorded_and_yields_to_what_is_given() -> None:
-    config = configs.build({"preset": "authors-code", "dual_lr": 0.5})
+    config = configs.build({"preset": "authors-code", "dual_lr": 0.5}).method
     assert (config.preset, config.n_steps, config.dual_lr, config.identity) == ("authors-code", 1, 0.5, False)
 
 

@@ -21,8 +21,8 @@ from invaug.lab.report.command import report_runs
 from invaug.lab.report.read import read_run, read_runs
 from invaug.lab.report.sections import gallery
 from invaug.lab.run.folder import load, read_config
-from invaug.lab.train import problem
 from invaug.lab.train.display import Display
+from invaug.lab.train.sets import transform_set
 from invaug.lab.train.signals import Stopped
 from tests.support import runs
 
@@ -45,7 +45,7 @@ def test_bins_of_calibration_add_up_to_the_calibration_error() -> None:
 def test_a_real_run_has_a_page_with_gallery_heat_map_and_calibration(run: Path) -> None:
     config, facts = read_config(run)
     predictor, test = load(run), load_dataset(config.data).test
-    transforms = problem.transform_set(config)
+    transforms = transform_set(config)
     found = measure.whole(predictor.network, predictor.finish, test, facts.classes, [transforms], n_draws=1, n_images=4)
     _, scores, targets = measure.predict_split(predictor.network, predictor.finish, test)
     images = next(iter(measure.batches(test, 8, epoch=0, seed=0, shuffle=True, device=torch.device("cpu"))))
@@ -84,7 +84,7 @@ def shown(run: Path) -> tuple[Any, ...]:
     config, facts = read_config(run)
     predictor, test = load(run), load_dataset(config.data).test
     first = next(iter(measure.batches(test, 32, epoch=0, seed=0, shuffle=True, device=torch.device("cpu"))))
-    sets_ = [problem.transform_set(config)]
+    sets_ = [transform_set(config)]
     return predictor.network, predictor.finish, first.images, first.targets, facts.classes, sets_
 
 

@@ -11,13 +11,13 @@ from PIL import Image
 from scipy.stats import kstest
 
 from invaug import sets
-from invaug.lab.config import schema
 from invaug.lab.data import synthetic
 from invaug.lab.errors import UserError
 from invaug.lab.insights import families
 from invaug.lab.run.record import read
-from invaug.lab.train import problem
+from invaug.lab.train.sets import transform_sets
 from invaug.lab.train.tally import histogram
+from tests.support.configs import resolved
 from tests.support.runs import train, write_digits
 
 THREE = {"rotation": {"Rotate": 90}, "flip": {"FlipX": True}, "zoom": {"Scale": 0.5}}
@@ -64,7 +64,7 @@ def test_families_survive_the_config_file_and_a_resume(tmp_path):
 )
 def test_families_that_are_none_are_refused(given, message):
     with pytest.raises(UserError, match=message):
-        problem.transform_sets(schema.build(given))
+        transform_sets(resolved(**given))
 
 
 def test_histogram_of_a_mixed_set_counts_levels_and_bins():

@@ -12,7 +12,7 @@ import torch
 from scipy.stats import entropy as scipy_entropy
 
 from invaug import Resilient
-from invaug.lab.config import schema as configs
+from invaug.lab.config import methods
 from invaug.lab.errors import UserError
 from invaug.lab.report import page
 from invaug.lab.report.read import read_run, read_runs
@@ -56,7 +56,7 @@ def ruled(folder: Path, gammas: list[float], method: str = "constrained", **rule
     write_run(folder, epochs=len(gammas), method=method, epsilon=None)
     with (folder / "config.toml").open("a") as file:
         table = {"rule": "resilient", **rule}
-        file.write("\n[epsilon]\n" + "".join(f"{key} = {json.dumps(value)}\n" for key, value in table.items()))
+        file.write("\n[method.epsilon]\n" + "".join(f"{key} = {json.dumps(value)}\n" for key, value in table.items()))
     rows = [
         row | {"gamma": [gamma], "entropy_uniform": [[1.25, 1.31]]}
         for row, gamma in zip(rows_of(folder), gammas, strict=True)
@@ -171,4 +171,4 @@ def test_the_method_is_called_invaug_on_pages_and_constrained_in_records(tmp_pat
     run = ruled(tmp_path / "a", [0.5] * 6)
     assert read_run(run).settings["method"] == "constrained"
     assert words.headline(read_run(run)) == "invaug: cnn-small on 4,000 images of digits"
-    assert configs.label("uniform") == "uniform"
+    assert methods.label("uniform") == "uniform"

@@ -20,7 +20,8 @@ from typer.testing import CliRunner
 
 from invaug.lab.cli import main
 from invaug.lab.cli.main import app
-from invaug.lab.config import schema as configs
+from invaug.lab.config import build as configs
+from invaug.lab.config.resolve import resolve
 from invaug.lab.data.load import load_dataset
 from invaug.lab.errors import UserError
 from invaug.lab.evaluate import measure as evaluate
@@ -136,7 +137,7 @@ SVHN_CODE = {"lr": 0.005, "weight_decay": 0.005, "crop": 0, "flip": "no"}
 
 def built(name: str, label: str, scale: str = "full") -> dict[str, Any]:
     cells = {cell.label: cell for cell in plan_of(name, scale).cells}
-    return configs.build(cells[label].settings).model_dump()
+    return configs.build(cells[label].settings).flat()
 
 
 @pytest.mark.parametrize(("data", "model"), EPSILONS)
@@ -295,7 +296,7 @@ def test_planted_digits_under_three_constraints_have_a_gamma_each_and_inputs_in_
         asked(tmp_path, Experiment("tiny", "", "", numbers, {"small": plan})), Screen(quiet=True), quiet=True
     )
     assert [found.mean("planted", number) is not None for number in numbers] == [True] * 3
-    written = configs.read(tmp_path / "runs" / "tiny-small" / "planted" / "seed-0" / "config.toml")
+    written = configs.read_toml(tmp_path / "runs" / "tiny-small" / "planted" / "seed-0" / "config.toml")
     assert (written["dataset"]["mean"], written["dataset"]["std"]) == ([0.0], [1.0])
     assert written["dataset"]["images"]["train"] == 200
 
@@ -497,7 +498,7 @@ def test_the_rule_halves_epsilon_where_gamma_vanished_and_doubles_it_elsewhere(g
 def problem_of(settings):
     config = configs.build({**settings, "data": "digits", "workers": 0})
     loaded = load_dataset("digits", per_class=2)
-    return problem.problem(config, loaded, lambda images: images)
+    return problem.build_problem(resolve(config, loaded), loaded, lambda images: images)
 
 
 def test_the_levels_of_the_small_scale_are_the_best_of_the_pilot():

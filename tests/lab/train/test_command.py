@@ -13,7 +13,7 @@ from torch.nn import functional as F
 from torch.optim.lr_scheduler import CosineAnnealingLR
 
 from invaug import Constraint, InvarianceConstrained, Resilient, metropolis_hastings, sets
-from invaug.lab.config import schema as configs
+from invaug.lab.config.levels import table_of_rule
 from invaug.lab.data.batches import batches, n_batches
 from invaug.lab.data.load import load_dataset
 from invaug.lab.errors import UserError
@@ -23,12 +23,11 @@ from invaug.lab.report.sections.words import verdict
 from invaug.lab.run import checkpoint
 from invaug.lab.run.folder import load, read_config
 from invaug.lab.run.record import read
-from invaug.lab.train import problem as methods
 from invaug.lab.train import schedule as schedules
 from invaug.lab.train.command import _in_words
-from invaug.lab.train.finish import Finish, Randomness
+from invaug.lab.train.finish import Finish
 from invaug.lab.train.loop import RunError
-from invaug.lab.train.problem import METHODS
+from invaug.lab.train.problem import METHODS, build_problem
 from invaug.lab.train.tally import entropy_of_uniform
 from invaug.rng import mix
 from tests.support.runs import train, write_digits
@@ -61,7 +60,7 @@ def test_loop_takes_the_steps_of_algorithm_2_written_out_by_hand(data: Path, tmp
     dataset = load_dataset(str(data))
     torch.manual_seed(0)
     model = build_model("cnn-small", 10, dataset.image_shape).to(memory_format=torch.channels_last)
-    finish = Finish(dataset.mean, dataset.std, Randomness(0, False, 0, False))
+    finish = Finish(dataset.mean, dataset.std)
     problem = InvarianceConstrained(Constraint(sets.wide(), 0.7), views="both", dual_lr=0.01, finish=finish)
     optimizer = torch.optim.SGD(model.parameters(), 0.05, momentum=0.9, nesterov=True, weight_decay=5e-4)
     schedule = CosineAnnealingLR(optimizer, T_max=2 * n_batches(dataset.train, 64, True))
@@ -82,7 +81,7 @@ def test_loop_takes_the_steps_of_algorithm_2_written_out_by_hand(data: Path, tmp
 @pytest.mark.parametrize("method", [name for name in METHODS if name != "deepaa"])
 def test_every_method_trains_and_says_how_it_went(method: str, data: Path, tmp_path: Path) -> None:
     (summary,) = train(data, tmp_path / "run", method=method, epochs=1, gamma_init=0.2, epsilon=0.8)
-    constrains = method in configs.CONSTRAINED
+    constrains = METHODS[method].is_constrained
     assert 0.05 < summary["test_accuracy"] <= 1
     assert 0.05 < summary["transformed_accuracy"] <= 1
     assert len(summary["gamma"]) == int(constrains)
@@ -235,30 +234,23 @@ def test_accumulated_batches_move_gamma_by_the_mean_of_their_slacks(data: Path, 
 def test_by_default_a_run_has_the_proven_way(data: Path, tmp_path: Path) -> None:
     train(data, tmp_path / "run", epochs=1)
     config = read_config(tmp_path / "run")[0]
-    problem = methods.problem(config, load_dataset(str(data)), Finish((0.0,), (1.0,), Randomness(0, False, 0, False)))
+    problem = build_problem(config, load_dataset(str(data)), Finish((0.0,), (1.0,)))
     (constraint,) = problem.constraints
     assert type(problem) is InvarianceConstrained
     assert (problem.views, problem.n_steps, problem.dual_lr) == ("one", 1, 2e-2)
     assert constraint.transforms == sets.mild()
     assert constraint.epsilon == Resilient()
     assert constraint.sampler is metropolis_hastings
-    assert constraint.share is None
-
-
-def test_trivial_augment_is_its_wide_set_unless_another_is_named() -> None:
-    assert methods.trivial_set(configs.build({"method": "trivial"})) == sets.wide()
-    assert methods.trivial_set(configs.build({"method": "trivial", "set": "standard"})) == sets.standard()
-    assert methods.depth(configs.build({})) == 2
-    assert methods.depth(configs.build({"set": "wide"})) == 1
-    assert methods.depth(configs.build({"set": "wide", "depth": 3})) == 3
+    assert constraint.share == 1 / 8
 
 
 def test_run_remembers_its_whole_config_and_data(data: Path, tmp_path: Path) -> None:
     train(data, tmp_path / "run", epochs=1)
     config, facts = read_config(tmp_path / "run")
-    assert config.epsilon == configs.rule_table(Resilient())  # nothing is left to decide
-    assert config.set == configs.DEFAULT_SET
-    assert config.model == "cnn-small"
+    assert config.method.epsilon == table_of_rule(Resilient())  # nothing is left to decide
+    assert config.method.set == "mild"
+    assert config.model.name == "cnn-small"
+    assert "auto" not in config.flat().values()
     assert facts.classes == tuple(str(digit) for digit in range(10))
     assert "[versions]" in (tmp_path / "run" / "config.toml").read_text()
 

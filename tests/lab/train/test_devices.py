@@ -12,12 +12,12 @@ from torch import nn
 from invaug import Draw, sets
 from invaug.lab.baselines import policy as policies
 from invaug.lab.baselines.autoaugment import autoaugment
-from invaug.lab.config import schema as configs
 from invaug.lab.data.batches import Batch
 from invaug.lab.evaluate import measure
-from invaug.lab.train import problem as methods
 from invaug.lab.train.finish import Finish, Randomness, cut, draw_boxes, flip, resized_crop
+from invaug.lab.train.problem import build_problem, constraints
 from invaug.lab.train.tally import Tally
+from tests.support.configs import resolved
 
 META = torch.device("meta")
 KINDS = {
@@ -50,7 +50,11 @@ def test_the_parts_of_finish_stay_on_the_device() -> None:
     boxes = draw_boxes(batch, 8)
     assert boxes.device.type == "cpu"  # drawn there, moved where they are used
     floats = torch.empty(6, 3, 32, 32, device=META)
-    for made in (flip(batch, torch.ones(6, dtype=torch.bool)), cut(floats, boxes), resized_crop(batch)):
+    for made in (
+        flip(batch, torch.ones(6, dtype=torch.bool)),
+        cut(floats, boxes),
+        resized_crop(batch, torch.rand(4, 6)),
+    ):
         assert made.device == META
 
 
@@ -98,7 +102,7 @@ class Problem:
     """What a tally needs of a problem."""
 
     def __init__(self) -> None:
-        self.constraints = methods.constraints(configs.build({"set": "wide"}), 10)
+        self.constraints = constraints(resolved(set="wide"))
         self.gamma = torch.zeros(1, dtype=torch.float64)
 
 
@@ -130,6 +134,6 @@ def test_gamma_stays_on_the_cpu_and_finish_moves(tmp_path: Path) -> None:
     np.savez(data, x_train=pixels, y_train=np.arange(20) % 2, x_test=pixels[:4], y_test=np.arange(4) % 2)
     dataset = load_dataset(str(data))
     made = Finish(dataset.mean, dataset.std, KINDS["all"])
-    problem = methods.problem(configs.build({}), dataset, made).to(META)
+    problem = build_problem(resolved(), dataset, made).to(META)
     assert (problem.gamma.device.type, problem.n_batches.device.type) == ("cpu", "cpu")
     assert (made.mean.device, made.std.device) == (META, META)

@@ -1,13 +1,10 @@
 """Finish: the compiled pass against plain torch, and against slices written out by hand."""
 
-from types import SimpleNamespace
-
 import pytest
 import torch
 
 from invaug.kernels import dispatch
-from invaug.lab.config import schema as configs
-from invaug.lab.train.finish import Finish, Randomness, draw_boxes, randomness
+from invaug.lab.train.finish import Finish, Randomness, draw_boxes
 
 EVERY_KIND = [
     Randomness(4, True, 16, False), Randomness(0, False, 0, False), Randomness(0, True, 3, True),
@@ -34,7 +31,7 @@ def test_one_pass_gives_the_bits_and_strides_of_torch(shape, kind, monkeypatch) 
 
 
 def test_a_box_is_the_mean_colour_and_lies_within_half_a_size_of_a_pixel() -> None:
-    images = torch.full((500, 3, 32, 20), 200, dtype=torch.uint8)
+    images = torch.full((2000, 3, 32, 20), 200, dtype=torch.uint8)
     made = finish(3, Randomness(0, False, 8, False))(images)
     areas = (made == 0).all(1).sum((1, 2))
     assert areas.max() == 64  # 8 x 8 when nothing sticks out
@@ -48,24 +45,5 @@ def test_a_box_is_the_mean_colour_and_lies_within_half_a_size_of_a_pixel() -> No
 
 def test_without_randomness_images_are_only_normalised() -> None:
     images = torch.arange(256, dtype=torch.uint8).view(1, 1, 16, 16)
-    made = finish(1, Randomness(0, False, 0, False))(images)
+    made = finish(1, Randomness())(images)
     torch.testing.assert_close(made, (images / 255 - 0.49) / 0.21)
-
-
-@pytest.mark.parametrize(
-    ("given", "side"),
-    [
-        ({}, 0),
-        ({"method": "none"}, 0),
-        ({"method": "trivial"}, 0),
-        ({"method": "autoaugment"}, 0),
-        ({"cutout": 8}, 8),
-        ({"preset": "paper"}, 16),
-        ({"preset": "authors-code", "method": "trivial"}, 16),
-        ({"preset": "paper", "cutout": 0}, 0),
-    ],
-)
-def test_a_box_is_cut_only_where_a_published_preset_or_the_user_says_so(given, side) -> None:
-    config = configs.build(given)
-    for name, shape in (("cifar10", (3, 32, 32)), ("svhn", (3, 32, 32)), ("imagenet100", (3, 224, 224))):
-        assert randomness(config, SimpleNamespace(name=name, image_shape=shape)).cutout == side

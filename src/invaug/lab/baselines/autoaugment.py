@@ -11,6 +11,8 @@ from typing import NamedTuple
 import numpy as np
 
 from invaug.lab.baselines.policy import AUTOAUGMENT_OPS, Policy, Rows, layered
+from invaug.lab.config.schema import Config
+from invaug.lab.data.load import Dataset
 
 CIFAR10 = """
 Invert       0.1 7  Contrast     0.2 6
@@ -131,3 +133,8 @@ def autoaugment(dataset: str) -> Policy:
     level = np.array([[entry.level for entry in column] for column in columns])
     probability = np.array([[entry.probability for entry in column] for column in columns])
     return layered(AUTOAUGMENT_OPS, Rows.of(AUTOAUGMENT_OPS, op, level, probability, joint=True))
+
+
+def published_policy(_: Config, dataset: Dataset) -> Policy:
+    """Return the policy of --method autoaugment."""
+    return autoaugment(dataset.name)

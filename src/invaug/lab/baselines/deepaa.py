@@ -17,6 +17,8 @@ from torch import Tensor
 
 from invaug import ops
 from invaug.lab.baselines.policy import IDENTITY, Array, Policy, Rows, layered
+from invaug.lab.config.schema import Config
+from invaug.lab.data.load import Dataset
 from invaug.lab.errors import UserError, nearest
 from invaug.transforms.draw import Draw
 from invaug.transforms.images import luminance, on_bytes
@@ -77,6 +79,11 @@ def deepaa(path: str | PathLike[str]) -> Policy:
     except ValueError as error:
         raise UserError(f"{path} is not a DeepAA policy file: {error}") from None
     return _policy(table, op, level, level / (_count(arrays, "l_mags") - 1), weight)
+
+
+def policy_of_file(config: Config, _: Dataset) -> Policy:
+    """Return the policy of --method deepaa."""
+    return deepaa(config.method.policy or "")
 
 
 def _policy(table: list[Op], op: Array, level: Array, share: Array, weight: Array) -> Policy:

@@ -15,7 +15,10 @@ import torch
 from torch import Tensor
 
 from invaug import ops
+from invaug.lab.config.schema import Config
+from invaug.lab.data.load import Dataset
 from invaug.lab.errors import UserError
+from invaug.lab.train.sets import transform_set
 from invaug.transforms.draw import Draw
 from invaug.transforms.ops import Op
 from invaug.transforms.set import TransformSet
@@ -65,6 +68,16 @@ class Policy:
 def trivial(transforms: TransformSet) -> Policy:
     """Return TrivialAugment: one operation of the set per image, at a uniform level."""
     return Policy(transforms, lambda n, generator: transforms.draw(n, generator=generator), transforms.depth)
+
+
+def trivial_augment(config: Config, _: Dataset) -> Policy:
+    """Return the policy of --method trivial."""
+    return trivial(transform_set(config))
+
+
+def rand_augment(config: Config, _: Dataset) -> Policy:
+    """Return the policy of --method randaugment."""
+    return randaugment(config.method.n_ops, config.method.magnitude)
 
 
 def randaugment(n_ops: int = 2, magnitude: int = 9, max_magnitude: int = 30) -> Policy:

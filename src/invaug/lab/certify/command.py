@@ -13,14 +13,15 @@ from typing import Any
 import torch
 from rich.console import Console
 
-from invaug import TransformSet, metropolis_hastings
+from invaug import TransformSet
 from invaug.lab.certify import bounds, certificate, sampled
 from invaug.lab.certify import matrix as scored
 from invaug.lab.certify.certificate import Question
 from invaug.lab.certify.matrix import Adaptive, Exhaustive, Matrix, Plan, Sample
 from invaug.lab.certify.matrix_files import Cache
 from invaug.lab.certify.tables import show
-from invaug.lab.config.schema import BOUNDED, CONSTRAINED, Config
+from invaug.lab.config.methods import METHODS, holds_epsilon
+from invaug.lab.config.schema import Config
 from invaug.lab.errors import UserError
 from invaug.lab.evaluate import command as inspect_run
 from invaug.lab.evaluate.pictures import finite
@@ -32,6 +33,7 @@ from invaug.lab.run.lock import RunLock
 from invaug.lab.run.record import read
 from invaug.lab.terminal import say
 from invaug.lab.train import malloc, problem
+from invaug.lab.train.sets import transform_sets
 from invaug.lab.train.signals import Signals, Stopped
 from invaug.lab.train.tally import finite as finite_number
 from invaug.scoring import Loss
@@ -62,11 +64,18 @@ def certify_run(
     _check_classes(run, facts)
     predictor = load(run, inspect_run.checked_device(device), trust_model=trust_model)
     dataset = inspect_run.test_data(config, facts, data, data_dir)
-    sample = scored.choose(dataset.test, _n_images(images, len(dataset.test), dataset.name), config.workers, device)
+    sample = scored.choose(
+        dataset.test, _n_images(images, len(dataset.test), dataset.name), config.data.workers, device
+    )
     again = _command(run, images, data, data_dir, confidence, device, trust_model)
     question = _question(config, facts, sample, confidence)
     found = _certificates(run, config, predictor, sample, question, own=data is None, again=again)
-    about = {"data": dataset.name, "model": config.model, "method": config.method, "preset": config.preset}
+    about = {
+        "data": dataset.name,
+        "model": config.model.name,
+        "method": config.method.name,
+        "preset": config.method.preset,
+    }
     report = finite({
         "schema": SCHEMA, **about, "images": len(sample.targets), "of": len(dataset.test), "confidence": confidence,
         "epsilon": found[0]["epsilon"], "loss_function": _loss_name(config), "cap": question.cap, "theorems": THEOREMS,
@@ -96,33 +105,31 @@ def _n_images(asked: int | None, there: int, name: str) -> int:
 def _question(config: Config, facts: DataFacts, sample: Sample, confidence: float) -> Question:
     cap = max(CAP, CAP_OF_GUESS * math.log(len(facts.classes)))
     return Question(
-        problem.transform_sets(config)[0][1], sample.targets.cpu().numpy(), facts.classes, facts.image_shape,
+        transform_sets(config)[0][1], sample.targets.cpu().numpy(), facts.classes, facts.image_shape,
         confidence, cap, None, _n_steps(config),
     )  # fmt: skip
 
 
-def held_to(config: Config, n_classes: int, rows: Sequence[Mapping[str, Any]]) -> list[float | None]:
+def held_to(config: Config, rows: Sequence[Mapping[str, Any]]) -> list[float | None]:
     """Return the epsilon of each constraint of a run; None for methods without one, or with a fixed gamma.
 
     One that was chosen while training is what the last epoch says. One for several operations in a row says nothing of
     each by itself, which is what is certified.
     """
-    if config.method not in BOUNDED or problem.depth(config) > 1:
+    if not holds_epsilon(config.method.name) or int(config.method.depth) > 1:
         return [None] * max(len(config.families), 1)
-    ended = problem.ended_on(config, rows)
-    return [
-        finite_number(level) if isinstance(level, float) else ended for level in problem.epsilons(config, n_classes)
-    ]
+    ended = problem.final_epsilon(config, rows)
+    return [finite_number(level) if isinstance(level, float) else ended for level in problem.epsilons(config)]
 
 
 def _n_steps(config: Config) -> int:
     """Return how many transitions the chains of a run had; 0 if it had none."""
-    chained = config.method in CONSTRAINED and problem.METHODS[config.method].sampler is metropolis_hastings
-    return config.n_steps if chained else 0
+    row = METHODS[config.method.name]
+    return config.method.n_steps if row.is_constrained and row.sampler == "metropolis_hastings" else 0
 
 
 def _loss_name(config: Config) -> str:
-    smoothing = f" with label smoothing {config.label_smoothing:g}" if config.label_smoothing else ""
+    smoothing = f" with label smoothing {config.train.label_smoothing:g}" if config.train.label_smoothing else ""
     return f"cross-entropy{smoothing}"
 
 
@@ -159,8 +166,8 @@ def _certificates(
     found = []
     with RunLock(folder), Signals() as signals, inspect_run.progress_bars() as step:
         job = Job(predictor, sample, problem.loss_function(config), step, lambda: bool(signals.caught))
-        levels = held_to(config, len(question.classes), read(run))
-        for i, ((name, transforms), level) in enumerate(zip(problem.transform_sets(config), levels, strict=True), 1):
+        levels = held_to(config, read(run))
+        for i, ((name, transforms), level) in enumerate(zip(transform_sets(config), levels, strict=True), 1):
             place = folder / f"{'own' if own else 'other'}-{i}"
             asked = replace(question, transforms=transforms, epsilon=level)
             certified = _certified(job, name, asked, place, key)
@@ -191,7 +198,7 @@ def _key(predictor: Predictor, sample: Sample, config: Config) -> dict[str, str]
     ran_with = {name: found for name, found in versions().items() if name in ("invaug", "torch")}
     return {
         "weights": scored.digest_of({**predictor.network.state_dict(), **finish}),
-        "model": config.model,
+        "model": config.model.name,
         "images": scored.digest_of(chosen),
         "loss function": _loss_name(config),
         "versions": json.dumps(ran_with),
@@ -213,7 +220,7 @@ def _command(
 
 def _notes(sample: Sample, facts: DataFacts, found: Sequence[dict[str, Any]], config: Config) -> list[str]:
     """Return what a reader must know of the numbers."""
-    depth = problem.depth(config) if config.method in CONSTRAINED else 1
+    depth = int(config.method.depth) if METHODS[config.method.name].is_constrained else 1
     n, there = len(sample.targets), sample.targets.unique().tolist()
     lost = any(not math.isfinite(row[law]["loss"]) for row in found for law in ("uniform", "lambda_c", "worst"))
     said = {

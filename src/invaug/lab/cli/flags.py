@@ -1,4 +1,4 @@
-"""Commands that take every key of the config as a flag."""
+"""Commands that take every setting of the config as a flag, listed under the headings of the config file."""
 
 from __future__ import annotations
 
@@ -10,29 +10,73 @@ from typing import Annotated, Any, Literal, Optional, Union, get_args, get_origi
 
 import typer
 from pydantic.fields import FieldInfo
+from typer.core import TyperCommand
 
-from invaug.lab.config import schema as configs
+from invaug.lab.config.schema import PLACES, RECORDS
 
 Fixed = tuple[str, Any, Any, Any]
 """Name, type, typer's option, default."""
+FIRST = "Options"
+ALL = "--help-all"
 
 
 def folder(name: str) -> Path:
-    """Return the path; the empty one, as of a shell variable that is not set, would be the folder we are in."""
+    """Return the path; an empty one, as of an unset shell variable, would mean the current folder and is refused."""
     if not name:
         raise typer.BadParameter("the name is empty")
     return Path(name)
 
 
+class GroupedCommand(TyperCommand):
+    """A command whose `--help` lists the common flags and `--help-all` all of them, by the tables of the config."""
+
+    def format_options(self, ctx: Any, formatter: Any) -> None:
+        """Write the flags under their headings."""
+        show_all = ctx.params.get("help_all") or not any(_is_rare(param) for param in self.get_params(ctx))
+        for heading in (FIRST, *(_heading(record) for record in RECORDS)):
+            shown = [p for p in self.get_params(ctx) if _heading_of(p) == heading and (show_all or not _is_rare(p))]
+            records = [record for param in shown if (record := param.get_help_record(ctx))]
+            if records:
+                with formatter.section(heading):
+                    formatter.write_dl(records)
+        if not show_all:
+            formatter.write_paragraph()
+            formatter.write_text(f"All settings: {ctx.command_path} {ALL}")
+
+
+def _heading(record: str) -> str:
+    return f"[{record}] {(RECORDS[record].__doc__ or '').strip().rstrip('.')}"
+
+
+def _heading_of(param: Any) -> str:
+    """Return the heading of a flag; typer keeps the table in the name of a panel, after a mark for rare flags."""
+    panel = getattr(param, "rich_help_panel", None)
+    return _heading(panel.lstrip("-")) if panel else FIRST
+
+
+def _is_rare(param: Any) -> bool:
+    return str(getattr(param, "rich_help_panel", None) or "").startswith("-")
+
+
+def _print_all(ctx: typer.Context, wanted: bool) -> None:
+    """Print the whole help and end, when asked to."""
+    if wanted:
+        ctx.params["help_all"] = True
+        typer.echo(ctx.get_help())
+        raise typer.Exit
+
+
 def with_config(function: Callable[..., None], fixed: list[Fixed]) -> Callable[..., None]:
-    """Return the command: its own flags, then one for each key of the config."""
+    """Return the command: its own flags, then one for each setting of the config."""
+    option = typer.Option(ALL, is_eager=True, callback=_print_all, help="list every setting and exit")
     head = [
         inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, default=default, annotation=Annotated[kind, option])
-        for name, kind, option, default in fixed
+        for name, kind, option, default in [*fixed, ("help_all", bool, option, False)]
     ]
     parameters = head + _flags({name for name, *_ in fixed})
 
     def command(**values: Any) -> None:
+        values.pop("help_all", None)
         function(**values)
 
     command.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]
@@ -41,15 +85,16 @@ def with_config(function: Callable[..., None], fixed: list[Fixed]) -> Callable[.
 
 
 def _flags(taken: set[str]) -> list[inspect.Parameter]:
-    """Return one command-line option per key of the config that has none yet."""
+    """Return one command-line option per setting that has none yet."""
     parameters = []
-    for name, field in configs.Config.model_fields.items():
-        if name in {"data", "families", *taken}:  # an argument; tables, which a flag cannot say
+    for name, place in PLACES.items():
+        if name in {"data", *taken}:  # data is an argument
             continue
         flag = "--" + name.replace("_", "-")
-        spelled = f"{flag}/--no-{flag[2:]}" if field.annotation is bool else flag
-        option = typer.Option(spelled, help=_flag_help(field), show_default=False)
-        annotation: Any = Annotated[Optional[_flag_type(field.annotation)], option]  # noqa: UP045
+        spelled = f"{flag}/--no-{flag[2:]}" if place.info.annotation is bool else flag
+        panel = place.record if place.info.json_schema_extra else f"-{place.record}"
+        option = typer.Option(spelled, help=_flag_help(place.info), show_default=False, rich_help_panel=panel)
+        annotation: Any = Annotated[Optional[_flag_type(place.info.annotation)], option]  # noqa: UP045
         parameters.append(inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, default=None, annotation=annotation))
     return parameters
 
@@ -58,12 +103,12 @@ def _flag_help(field: FieldInfo) -> str:
     """Return the description, the choices if there are some, and the default."""
     kind = get_args(field.annotation)[0] if get_origin(field.annotation) is list else field.annotation
     choices = f": {', '.join(get_args(kind))}" if get_origin(kind) is Literal else ""
-    default = "" if field.default in (None, [], -1) else f" [{field.default}]"
+    default = "" if field.default in (None, []) else f" [{field.default}]"
     return f"{field.description}{choices}{default}"
 
 
 def _flag_type(kind: Any) -> Any:
-    """Return the type typer parses: literals stay text, because the config says what is near a wrong one."""
+    """Return the type typer parses: literals stay text, because the config names the nearest to a wrong one."""
     if get_origin(kind) in (Union, UnionType):
         parts = [part for part in get_args(kind) if part is not type(None)]
         kind = str if len(parts) > 1 else parts[0]  # a number or a word: the config tells which

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from invaug.lab.config import schema as configs
+from invaug.lab.config import build
+from invaug.lab.config.methods import DEFAULT, METHODS
+from invaug.lab.config.resolve import RANGES
 from invaug.lab.data.known import SOURCES
 from invaug.lab.models.build import MODELS
-from invaug.lab.train.problem import CONTINUOUS, METHODS
 
 SETS = {
-    "auto": f"{configs.DEFAULT_SET}; wide for --method trivial",
+    "auto": f"{METHODS[DEFAULT].default_set}; wide for --method trivial",
     "mild": "TrivialAugment's 14 operations, up to 18 degrees and 6 pixels, two applied in sequence",
     "wide": "TrivialAugment's wide set: 14 operations, up to 135 degrees and 32 pixels",
     "standard": "TrivialAugment's standard set: 14 operations, up to 30 degrees and 10 pixels",
@@ -30,16 +31,16 @@ def catalogue() -> dict[str, dict[str, str]]:
         "models": dict(MODELS),
         "sets": {name: _with_default(name, summary) for name, summary in SETS.items()},
         "methods": {name: spec.summary for name, spec in METHODS.items()},
-        "presets": {name: PRESETS.get(name, "") for name in configs.PRESETS},
-        "configs": {name: first_comment(name) for name in configs.shipped_names()},
+        "presets": {name: PRESETS.get(name, "") for name in build.PRESETS},
+        "configs": {name: first_comment(name) for name in build.shipped_names()},
     }
 
 
 def first_comment(name: str) -> str:
     """Return the comment a shipped config starts with."""
-    first = (configs.CONFIGS / f"{name}.toml").read_text(encoding="utf-8").partition("\n")[0]
+    first = (build.SHIPPED / f"{name}.toml").read_text(encoding="utf-8").partition("\n")[0]
     return first.removeprefix("#").strip() if first.startswith("#") else ""
 
 
 def _with_default(name: str, summary: str) -> str:
-    return f"{summary} [{CONTINUOUS[name][1]:.4g}]" if name in CONTINUOUS else summary
+    return f"{summary} [{RANGES[name]:.4g}]" if name in RANGES else summary

@@ -9,7 +9,7 @@ from itertools import pairwise
 
 from invaug.lab.cli import reading, training
 from invaug.lab.cli.app import app
-from invaug.lab.config import schema as configs
+from invaug.lab.config.build import REMOVED
 from invaug.lab.environment import is_first
 from invaug.lab.errors import RunError, UserError
 from invaug.lab.terminal import outlets, say
@@ -64,7 +64,7 @@ def _removed_flag(message: str) -> str | None:
     """Return what to say of a flag that older versions had."""
     flag = re.search(r"No such option:? '?(--[\w-]+)", message)
     name = flag[1].removeprefix("--").removeprefix("no-").replace("-", "_") if flag else ""
-    return f"{flag[1]} was removed: use {configs.REMOVED[name]}" if flag and name in configs.REMOVED else None
+    return f"{flag[1]} was removed: use {REMOVED[name]}" if flag and name in REMOVED else None
 
 
 def _value_of(message: str, words: Sequence[str]) -> str:

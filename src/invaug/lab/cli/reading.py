@@ -9,7 +9,7 @@ from typing import Annotated
 import typer
 
 from invaug.lab.cli.app import Json, app
-from invaug.lab.config import schema as configs
+from invaug.lab.config import build
 from invaug.lab.errors import UserError, nearest
 from invaug.lab.terminal import plain
 
@@ -174,6 +174,6 @@ def show(name: Annotated[str, typer.Argument(help="name of a shipped config")]) 
 
     Example: invaug show cifar10-wrn-40-2-wide-paper > mine.toml
     """
-    if name not in configs.shipped_names():
-        raise UserError(f"unknown config {name}, {nearest(name, configs.shipped_names())}")
-    print((configs.CONFIGS / f"{name}.toml").read_text(encoding="utf-8"), end="")
+    if name not in build.shipped_names():
+        raise UserError(f"unknown config {name}, {nearest(name, build.shipped_names())}")
+    print((build.SHIPPED / f"{name}.toml").read_text(encoding="utf-8"), end="")

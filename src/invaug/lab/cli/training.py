@@ -10,8 +10,8 @@ from typing import Annotated, Any
 import typer
 
 from invaug.lab.cli.app import Json, app
-from invaug.lab.cli.flags import Fixed, folder, with_config
-from invaug.lab.config import schema as configs
+from invaug.lab.cli.flags import Fixed, GroupedCommand, folder, with_config
+from invaug.lab.config import build
 from invaug.lab.environment import is_first
 
 TRAIN_HELP = """Train a network under an invariance constraint; without arguments on embedded digits, in minutes.
@@ -48,7 +48,7 @@ def train(
 
 def _given(data: str | None, config: str | None, flags: dict[str, Any]) -> dict[str, Any]:
     """Return what a file, flags and the argument say, the last first."""
-    given = configs.read(config) if config else {}
+    given = build.read(config) if config else {}
     given |= {key: value for key, value in flags.items() if value not in (None, [], ())}
     return given | ({"data": data} if data else {})
 
@@ -67,7 +67,7 @@ def _train_command() -> Callable[..., None]:
     return with_config(train, fixed)
 
 
-app.command("train", help=TRAIN_HELP)(_train_command())
+app.command("train", cls=GroupedCommand, help=TRAIN_HELP)(_train_command())
 TUNE_HELP = """Choose epsilon, or other keys of the config, by cross-validation; resumable.
 
 No test image is read. Lists are tried in every combination; a range, or --trials, is searched by Optuna.
@@ -107,7 +107,7 @@ def _tune_command() -> Callable[..., None]:
     return with_config(tune, fixed)
 
 
-app.command("tune", help=TUNE_HELP)(_tune_command())
+app.command("tune", cls=GroupedCommand, help=TUNE_HELP)(_tune_command())
 
 
 @app.command()

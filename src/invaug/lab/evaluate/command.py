@@ -15,6 +15,7 @@ from rich.markup import escape
 from rich.progress import Progress
 from rich.table import Table
 
+from invaug.lab.config.methods import METHODS
 from invaug.lab.config.schema import Config
 from invaug.lab.data.load import Dataset, load_dataset
 from invaug.lab.errors import UserError, nearest
@@ -24,6 +25,7 @@ from invaug.lab.run.folder import DataFacts, load, read_config
 from invaug.lab.run.record import read
 from invaug.lab.terminal import plain, say
 from invaug.lab.train import problem
+from invaug.lab.train.sets import set_name, transform_sets
 
 COLUMNS = ("low", "25 %", "50 %", "75 %", "high")  # magnitudes shown per operation
 N_CLASSES = 10  # classes shown, the worst first
@@ -32,7 +34,7 @@ Rows = Sequence[Mapping[str, float]]
 Report = Mapping[str, Any]
 Step = Callable[[str, int, int], None]
 Titled = tuple[str, Table]
-THINNED = ("fraction", "per_class", "subset", "val_fraction", "val_fold", "seed", "on_bad")
+THINNED = ("fraction", "per_class", "subset", "val_fraction", "val_fold", "on_bad")
 """Settings that say which training images a run read."""
 
 
@@ -43,17 +45,23 @@ def evaluate_run(
     """Measure a run on its own test images or on those of another dataset, and print what was found."""
     config, facts = read_config(run)
     predictor = load(run, checked_device(device), trust_model=trust_model)
-    dataset, spec = test_data(config, facts, data, data_dir), problem.METHODS[config.method]
+    dataset, spec = test_data(config, facts, data, data_dir), METHODS[config.method.name]
     with progress_bars() as step:
         found = measure.whole(
             predictor.network, predictor.finish, dataset.test, facts.classes,
-            [transforms for _, transforms in problem.transform_sets(config)],
-            n_draws=draws, n_images=images, n_steps=config.n_steps, sampler=spec.sampler,
-            workers=config.workers, progress=step,
+            [transforms for _, transforms in transform_sets(config)],
+            n_draws=draws, n_images=images, n_steps=config.method.n_steps, sampler=problem.sampler_of(spec),
+            workers=config.data.workers, progress=step,
         )  # fmt: skip
-    about = {"run": str(run), "data": dataset.name, "model": config.model, "method": config.method}
-    about["set"] = problem.set_name(config)
-    report = {**about, "preset": config.preset, "epsilon": problem.ended_on(config, read(run)), "draws": draws, **found}
+    about = {"run": str(run), "data": dataset.name, "model": config.model.name, "method": config.method.name}
+    about["set"] = set_name(config)
+    report = {
+        **about,
+        "preset": config.method.preset,
+        "epsilon": problem.final_epsilon(config, read(run)),
+        "draws": draws,
+        **found,
+    }
     if data is None:  # the page of a run is about its own test images
         _keep_for_the_page(run, report)
     for pictures in ("gallery", "hardest"):  # for the page alone
@@ -92,11 +100,11 @@ def test_data(config: Config, facts: DataFacts, data: str | None, data_dir: Path
     """
     _, height, width = facts.image_shape
     # the test images do not depend on how the training images were thinned, but fewer of these are read sooner
-    thinned = {key: getattr(config, key) for key in THINNED}
+    thinned = {key: getattr(config.data, key) for key in THINNED} | {"seed": config.run.seed}
     dataset = load_dataset(
-        data or config.data,
-        data_dir=data_dir or config.data_dir,
-        download=data_dir is not None or config.data_dir is None,
+        data or config.data.name,
+        data_dir=data_dir or config.data.data_dir,
+        download=data_dir is not None or config.data.data_dir is None,
         image_size=height if height == width else None,
         **({} if data else thinned),
     )

@@ -41,7 +41,7 @@ class Card:
     def of(cls, run_folder: Path) -> Card:
         """Return the card of a run; mean and std are of pixels in [0, 1]."""
         config, facts = read_config(run_folder)
-        return cls(config.model, facts.classes, facts.mean, facts.std, facts.image_shape)
+        return cls(config.model.name, facts.classes, facts.mean, facts.std, facts.image_shape)
 
     def strings(self) -> dict[str, str]:
         """Return the entries as JSON, since file formats keep strings alone."""

@@ -20,9 +20,11 @@ from typing import Any
 from lightning_fabric import Fabric
 from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
 
-from invaug.lab.config import schema as configs
+from invaug.lab.config import build as configs
+from invaug.lab.config.levels import RESILIENT
 from invaug.lab.config.schema import Config
 from invaug.lab.data.load import Dataset, load_dataset, peek_dataset
+from invaug.lab.data.splits import Split
 from invaug.lab.errors import RunError, UserError, nearest
 from invaug.lab.insights.families import Ranges, explicit, is_graded, scaled, usable, usual
 from invaug.lab.insights.verdicts import NOT, Answer, Finding, lines, toml
@@ -34,9 +36,12 @@ from invaug.lab.run.folder import check_usable
 from invaug.lab.train import command as train
 from invaug.lab.train import ranks
 from invaug.lab.train.display import Screen
+from invaug.lab.train.folders import free_folder
+from invaug.lab.train.loop import Measured
 from invaug.lab.train.signals import Stopped
+from invaug.lab.train.summary import summarise
 
-RULE = {"rule": configs.RESILIENT, "alpha": 1.0, "base": "clean", "cap": 1.0}
+RULE = {"rule": RESILIENT, "alpha": 1.0, "base": "clean", "cap": 1.0}
 """With alpha 1, gamma is the gap itself, as a share of the loss of a guess. The cap keeps a symmetry that the labels do
 not have at most as heavy as the images as they are, so that it spoils nothing for the others."""
 LARGEST_SIDE = 64  # of the images of the small network
@@ -79,7 +84,7 @@ def insights(asked: Asked, out: Path | None, console: Screen, *, quiet: bool = F
     if out:
         check_usable(out)
     given: dict[str, Any] = {"data": asked.data, "data_dir": asked.data_dir, "image_size": asked.image_size}
-    fabric = ranks.launch(train.decide(configs.build({key: value for key, value in given.items() if value})))
+    fabric = ranks.launch(configs.build({key: value for key, value in given.items() if value}))
     dataset = held_out(asked, 0)
     plan = plan_for(asked, dataset)
     folder = folder_for(out, plan)
@@ -129,7 +134,12 @@ def held_out(asked: Asked, seed: int) -> Dataset:
         raise UserError(
             f"{asked.data} has one class ({dataset.classes[0]}): labels that never differ have no symmetry to learn"
         )
-    return replace(dataset, test=dataset.test if dataset.val is None else dataset.val, val=None)
+    return dataset
+
+
+def held_out_split(dataset: Dataset) -> Split:
+    """Return the images on which families are judged: held-out training images, or validation images of the data."""
+    return dataset.val or dataset.test
 
 
 def plan_for(asked: Asked, dataset: Dataset) -> Plan:
@@ -182,7 +192,7 @@ def folder_for(out: Path | None, plan: Plan) -> Path:
     if atomic.read_json(stem / PLAN) == wanted or not stem.exists() or (stem.is_dir() and not any(stem.iterdir())):
         return stem
     if out is None:
-        return train.free_folder(stem)
+        return free_folder(stem)
     before = atomic.read_json(stem / PLAN)
     if before is None:
         raise UserError(f"{out} exists and holds no insights: choose another --out")
@@ -222,7 +232,7 @@ class Trainer:
             return before
         dataset = held_out(self.asked, seed)
         config = configs.build({**self.plan.settings, "seed": seed, "families": families})
-        config = train.decide_for(config.model_copy(update={"data_dir": self.asked.data_dir}), dataset, config.method)
+        config = train.resolve_for(config.replaced(data_dir=self.asked.data_dir), dataset, self.fabric)
         found = self._train(config, dataset, folder)
         if not all(math.isfinite(gamma) for gamma in found["gamma"]):
             raise RunError(f"the gammas of {folder} are not finite: remove the folder and start again")
@@ -230,13 +240,18 @@ class Trainer:
         return found
 
     def _train(self, config: Config, dataset: Dataset, folder: Path) -> dict[str, Any]:
-        def done(_: Mapping[str, Any]) -> None:
-            self.epoch_done()
-
-        resume = (folder / "config.toml").exists()
-        return train.train_one(
-            config, dataset, folder, self.fabric, self.console, quiet=True, resume=resume, also=done
-        )  # fmt: skip
+        training = train.train_one(
+            config,
+            dataset,
+            folder,
+            self.fabric,
+            self.console,
+            quiet=True,
+            resume=(folder / "config.toml").exists(),
+            measured=Measured({"val": held_out_split(dataset)}, {}),
+            on_epoch=self.epoch_done,
+        )
+        return summarise(config, dataset, folder, training, held_out_split(dataset))
 
 
 def search(plan: Plan, training: Callable[[str, int, Mapping[str, Ranges]], dict[str, Any]]) -> Answer:
@@ -254,7 +269,7 @@ def search(plan: Plan, training: Callable[[str, int, Mapping[str, Ranges]], dict
     }  # fmt: skip
     far = learned_ranges(plan, training, findings)
     found = [replace(finding, factor=far[name]) for name, finding in findings.items()]
-    clean = [row["test_accuracy"] for row in trained]
+    clean = [row["val_accuracy"] for row in trained]
     seconds = sum(row["seconds"] for row in trained)
     return Answer(plan.data, trained[0]["model"], clean, found, plan.idle, seconds)
 

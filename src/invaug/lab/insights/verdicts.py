@@ -7,7 +7,7 @@ from dataclasses import asdict, dataclass
 from statistics import fmean
 from typing import Any
 
-from invaug.lab.config import schema as configs
+from invaug.lab.config import build as configs
 from invaug.lab.insights.families import Ranges, in_words, is_graded, scaled
 from invaug.lab.report.intervals import Estimate, estimate
 from invaug.lab.report.sections.insights import FULLY, MOSTLY, VERDICTS

@@ -9,7 +9,7 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
-from invaug.lab.config import schema as configs
+from invaug.lab.config.build import build
 from invaug.lab.config.schema import Config
 from invaug.lab.errors import UserError
 from invaug.lab.run import atomic
@@ -38,7 +38,7 @@ class Job:
 
     def config(self) -> Config:
         """Return the config of the run."""
-        return configs.build({**self.settings, **self.places, "seed": self.seed})
+        return build({**self.settings, **self.places, "seed": self.seed})
 
     @property
     def digest(self) -> str:
@@ -81,5 +81,5 @@ class Job:
 
 def identity(settings: Mapping[str, Any], unit_inputs: bool = False) -> str:
     """Return what makes two jobs the same training: every setting, given or by default."""
-    config = configs.build(settings).model_dump(mode="json")
+    config = build(settings).flat("json")
     return json.dumps([config, unit_inputs], sort_keys=True)

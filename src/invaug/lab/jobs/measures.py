@@ -7,7 +7,10 @@ from collections.abc import Mapping, Sequence
 from itertools import pairwise
 from typing import Any
 
-from invaug.lab.config.schema import BOUNDED, CONSTRAINED, Config, is_rule
+from invaug.lab.config.levels import is_rule
+from invaug.lab.config.methods import METHODS
+from invaug.lab.config.resolve import SMALLEST_SHARE
+from invaug.lab.config.schema import Config
 
 Row = Mapping[str, Any]
 GEOMETRIC = ("Rotate", "ShearX", "ShearY", "TranslateX", "TranslateY")
@@ -16,20 +19,16 @@ PLAIN = ("Identity", "AutoContrast", "Equalize")
 """Operations without a level."""
 EXTREME = 5 / 6  # of the way from doing nothing to the largest magnitude
 TEST, HELD_OUT = "test", "held_out"
+TRAIN = "train_clean"
 """The images a run is measured on when it is done."""
 POINTS = 21  # of a curve
-LEAST_SHARE = 1 / 8  # of a batch that one view per image measures a constraint on, as invaug.views has it
 BINS = 6  # of the levels in the results
 
 
-def numbers(config: Config, rows: Sequence[Row], tested: Mapping[str, float]) -> dict[str, float]:
-    """Return everything the tables need.
-
-    Args:
-        rows: The epochs of the record.
-        tested: Loss and accuracy on test (or held_out) and training images as they are: test_loss, train_accuracy, …
-    """
-    last, new = rows[-1], TEST if "test_accuracy" in tested else HELD_OUT
+def numbers(config: Config, rows: Sequence[Row]) -> dict[str, float]:
+    """Return everything the tables need, from the epochs of the record."""
+    last, tested = rows[-1], tested_in(rows[-1])
+    new = TEST if "test_accuracy" in tested else HELD_OUT
     found = {
         **tested,
         "train_error": 1 - tested["train_accuracy"], f"{new}_error": 1 - tested[f"{new}_accuracy"],
@@ -47,22 +46,34 @@ def numbers(config: Config, rows: Sequence[Row], tested: Mapping[str, float]) ->
     return {name: round(value, 6) for name, value in found.items() if value is not None and math.isfinite(value)}
 
 
+def tested_in(row: Row) -> dict[str, float]:
+    """Return loss and accuracy on images as they are: of the test or held-out images, and of the training images."""
+    names = {TEST: TEST, "val": HELD_OUT, TRAIN: "train"}
+    return {
+        f"{name}_{key}": row[f"{split}_{key}"]
+        for split, name in names.items()
+        for key in ("loss", "accuracy")
+        if f"{split}_{key}" in row
+    }
+
+
 def passes(config: Config, gamma: float = 1.0) -> float:
     """Return the passes a training image costs: forward 1, backward 2, a scored proposal 1.
 
     Args:
         gamma: The sum of all gammas, which decides how many images one view per image transforms, and so scores.
     """
-    if config.method not in CONSTRAINED:
+    row, method = METHODS[config.method.name], config.method
+    if not row.is_constrained:
         return 3.0
-    proposals, n_constraints = config.n_steps + 1 if config.n_steps else 0, max(len(config.families), 1)
-    if config.views == "one" and config.method != "sampled":
-        least = config.share or LEAST_SHARE
+    proposals, n_constraints = method.n_steps + 1 if method.n_steps else 0, max(len(config.families), 1)
+    if method.views == "one" and row.keeps_clean:
+        least = SMALLEST_SHARE if method.share == "auto" else method.share
         measured = proposals * max(gamma / (1 + gamma) / n_constraints, least) if proposals else least
-        of_clean = least if is_rule(config.epsilon) and config.method in BOUNDED else 0.0
+        of_clean = least if is_rule(method.epsilon) and row.holds_epsilon else 0.0
         return 3.0 + n_constraints * (measured + of_clean)
-    clean = 0 if config.method == "sampled" else 3
-    return clean + (config.share or 1.0) * n_constraints * config.n_views * (proposals + 3)
+    share = 1.0 if method.share == "auto" else method.share
+    return 3 * row.keeps_clean + share * n_constraints * method.n_views * (proposals + 3)
 
 
 def _mean(values: Sequence[float | None]) -> float:
@@ -88,7 +99,7 @@ def _sampled(config: Config, row: Row) -> dict[str, float]:
     shares, histograms = operations(row), row["kept"][0]
     graded = {op: counts for op, counts in histograms.items() if op not in PLAIN}
     total = sum(map(sum, graded.values()))
-    least = int(not config.identity)
+    least = int(not config.method.identity)
     extreme = [(op, counts, _extremes(op, len(counts), least)) for op, counts in graded.items()]
     here = sum(counts[level] for _, counts, levels in extreme for level in levels)
     # as often as if each operation's levels were drawn uniformly

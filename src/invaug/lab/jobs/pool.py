@@ -75,7 +75,7 @@ def in_turn(jobs: Iterator[Job], bar: Bar, ended: Ended, signals: Signals) -> No
     for job in jobs:
         stop_if(signals)
         bar.start(job)
-        trainer(job, lambda job=job: bar.reached(job, epochs_of(job)), lambda *_: stop_if(signals))  # type: ignore[misc]
+        trainer(job, lambda job=job: bar.reached(job, epochs_of(job)))  # type: ignore[misc]
         ended(job)
 
 

@@ -44,7 +44,7 @@ class Bar:
 
     def reached(self, job: Job, epochs: int) -> None:
         """Move to where a job is."""
-        self.running[job.name] = min(epochs / max(job.config().epochs, 1), 1.0) * self.cost(job)
+        self.running[job.name] = min(epochs / max(job.config().train.epochs, 1), 1.0) * self.cost(job)
         self._show()
 
     def done(self, job: Job) -> None:

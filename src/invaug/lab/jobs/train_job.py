@@ -1,36 +1,30 @@
-"""Trains one job after another in this process; a run that fails is noted, and the others go on.
+"""Trains one job after another in this process; a run that fails is noted, and the others continue.
 
-While a run trains, its record looks at some of its training images; the test images are measured once, when it is done.
-A run that holds images out is measured on these, and never sees the test images.
+Test images are measured once, after the last epoch. A run that holds images out is measured on these, and never reads
+the test images.
 """
 
 from __future__ import annotations
 
-import json
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import dataclass, field, replace
-from pathlib import Path
 from typing import Any
 
-import numpy as np
 from lightning_fabric import Fabric
 
-from invaug.lab.config import schema as configs
+from invaug.lab.config.build import build
 from invaug.lab.config.schema import Config
 from invaug.lab.data.load import Dataset
-from invaug.lab.data.splits import Split
 from invaug.lab.errors import reason_of
-from invaug.lab.evaluate.measure import clean
 from invaug.lab.jobs import measures
 from invaug.lab.jobs.job import Job
-from invaug.lab.report.command import NAME as PAGE
-from invaug.lab.run import atomic, record
 from invaug.lab.run import folder as run
+from invaug.lab.run import record
 from invaug.lab.train import command as train
 from invaug.lab.train import ranks
 from invaug.lab.train.display import Screen
+from invaug.lab.train.loop import Measured
 
-LOOKED_AT = 64  # training images the record of a run looks at
 HELD = 4  # datasets in memory
 EpochDone = Callable[[], None]
 
@@ -46,7 +40,7 @@ class Trainer:
     def fabric(self) -> Fabric:
         """Fabric, launched by the first run that needs it."""
         if self._fabric is None:
-            self._fabric = ranks.launch(train.decide(configs.build({})))
+            self._fabric = ranks.launch(build({}))
         return self._fabric
 
     def prepare(self, jobs: list[Job]) -> None:
@@ -60,12 +54,9 @@ class Trainer:
     def load(self, job: Job) -> Dataset:
         """Return the data of a run; the last few stay in memory."""
         config = job.config()
-        key = (
-            config.data, config.fraction, config.per_class, config.subset, config.val_fraction, config.val_fold,
-            config.image_size, config.seed, job.unit_inputs,
-        )  # fmt: skip
+        key = (config.data.model_dump_json(), config.run.seed, job.unit_inputs)
         if key not in self.data:
-            loaded = train.load_once(config, self.fabric, with_test=not config.val_fraction)
+            loaded = train.load_once(config, self.fabric, with_test=not config.data.val_fraction)
             if job.unit_inputs:
                 channels = loaded.image_shape[0]
                 loaded = replace(loaded, mean=(0.0,) * channels, std=(1.0,) * channels)
@@ -73,62 +64,37 @@ class Trainer:
             self.data[key] = loaded
         return self.data[key]
 
-    def __call__(self, job: Job, epoch_done: EpochDone, checked: Callable[..., None]) -> None:
+    def __call__(self, job: Job, epoch_done: EpochDone) -> None:
         """Train the run to its end, or note why it failed."""
         try:
-            found = self._train(job, epoch_done, checked)
+            found = self._train(job, epoch_done)
         except RuntimeError as error:  # a loss that is not finite, a device out of memory
-            job.fail(reason_of(error).partition(" (the state before it is saved")[0])  # what follows names the folder
+            job.fail(getattr(error, "reason", "") or reason_of(error))
             return
         job.keep(found)
 
-    def _train(self, job: Job, epoch_done: EpochDone, checked: Callable[..., None]) -> dict[str, Any]:
-        config, dataset = train.decide(job.config()), self.load(job)
-        config = train.decide_for(config, dataset, config.method)
-        looked_at = replace(dataset, val=None, test=some_of(dataset.train))
+    def _train(self, job: Job, epoch_done: EpochDone) -> dict[str, Any]:
+        dataset = self.load(job)
+        config = train.resolve_for(job.config(), dataset, self.fabric)
         train.train_one(
-            config, looked_at, job.folder, self.fabric, Screen(quiet=True), quiet=True,
-            resume=(job.folder / "config.toml").exists(), also=lambda _: epoch_done(),
-        )  # fmt: skip
-        tested = at_the_end(job.folder, dataset, config, str(self.fabric.device), checked)
-        rows = settle(job.folder, tested)
-        (job.folder / PAGE).unlink(missing_ok=True)  # of a stop: what it calls test images were not
+            config,
+            dataset,
+            job.folder,
+            self.fabric,
+            Screen(quiet=True),
+            quiet=True,
+            resume=(job.folder / "config.toml").exists(),
+            measured=measured_in(dataset, config),
+            on_epoch=epoch_done,
+        )
+        rows = record.read(job.folder)
         versions = {name: run.versions()[name] for name in ("invaug", "torch") if name in run.versions()}
-        numbers = measures.numbers(config, rows, tested)
+        numbers = measures.numbers(config, rows)
         return {"numbers": numbers, "versions": versions, **measures.extras(config, rows)}
 
 
-def some_of(split: Split) -> Split:
-    """Return images spread evenly over a split."""
-    n = min(LOOKED_AT, len(split))
-    return split.take(np.linspace(0, len(split) - 1, n).astype(np.int64))
-
-
-def at_the_end(
-    folder: Path, dataset: Dataset, config: Config, device: str, checked: Callable[..., None]
-) -> dict[str, float]:
-    """Return loss and accuracy of a finished run on all training images as they are, and all test or held-out ones."""
-    model = run.load(folder, device, trust_model=True)  # it was trained here by its name
-    new = {measures.HELD_OUT: dataset.val} if dataset.val else {measures.TEST: dataset.test}
-    splits = {**new, "train": dataset.train}
-    return {
-        f"{name}_{key}": value
-        for name, split in splits.items()
-        for key, value in clean(model.network, model.finish, split, config.workers, checked).items()
-    }
-
-
-def settle(folder: Path, tested: Mapping[str, float]) -> list[dict[str, Any]]:
-    """Rewrite the record so that only its last line speaks of new images; return its lines."""
-    rows = [_without_new(row) for row in record.read(folder)]
-    new = {key: value for key, value in tested.items() if not key.startswith("train_")}
-    rows[-1] |= {key.replace(measures.HELD_OUT, "val"): value for key, value in new.items()}
-    atomic.write_text(folder / record.NAME, "".join(f"{json.dumps(row)}\n" for row in rows))
-    return rows
-
-
-def _without_new(row: Mapping[str, Any]) -> dict[str, Any]:
-    """Return a line of the record under the names of what it looked at; one that is settled keeps them."""
-    if "looked_at_loss" in row:
-        return {key: value for key, value in row.items() if not key.startswith(("test_", "val_"))}
-    return {key.replace("test_", "looked_at_"): value for key, value in row.items()}
+def measured_in(dataset: Dataset, config: Config) -> Measured:
+    """Return what a job is measured on, once, at its end: test or held-out images, and the clean training images."""
+    new = {"val": dataset.val} if dataset.val else {"test": dataset.test}
+    every_epoch = new if config.train.early_stop else {}
+    return Measured(every_epoch, {**new, measures.TRAIN: dataset.train})

@@ -20,8 +20,7 @@ def train(text: str) -> dict[str, object]:
     from invaug.lab.jobs.train_job import Trainer
 
     job = Job.of_json(text)
-    with Signals() as signals:
-        Trainer()(job, lambda: None, lambda *_: stop_if(signals))
+    Trainer()(job, lambda: None)
     found, failure = job.found(), job.failure()
     return {"outcome": found} if found else {"failed": failure}
 

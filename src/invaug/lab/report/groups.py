@@ -4,9 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import get_args
 
-from invaug.lab.config import schema as configs
+from invaug.lab.config.methods import is_constrained, label
 from invaug.lab.report.intervals import Estimate, estimate
 from invaug.lab.report.read import Run, short
 from invaug.lab.terminal import plain
@@ -21,7 +20,6 @@ ONLY_CONSTRAINED = {
     "epsilon", "n_steps", "n_views", "views", "dual_lr", "gamma_init", "scoring", "families", "ranges", "share",
     "depth",
 }  # fmt: skip
-UNCONSTRAINED = {*get_args(configs.Method)} - {*configs.CONSTRAINED}
 PLAINEST = ("trivial", "none", "uniform")
 """Which method others are compared with, if it is there: the paper's own baseline first."""
 
@@ -79,7 +77,7 @@ def _decisive(runs: Sequence[Run]) -> list[str]:
 def _said(run: Run, key: str) -> str:
     """Return a setting as text, nothing where it has no say in the run's method."""
     method = run.text("method")
-    if (key in ONLY_CONSTRAINED and method in UNCONSTRAINED) or (key == "n_steps" and method == "uniform"):
+    if (key in ONLY_CONSTRAINED and not is_constrained(method)) or (key == "n_steps" and method == "uniform"):
         return ""
     value = run.settings.get(key)
     return "" if value is None else f"{value:g}" if isinstance(value, float) else plain(str(value))
@@ -90,7 +88,7 @@ def _label(dataset: str, keys: Sequence[str], values: Sequence[str]) -> str:
     names = dict(pairs)
     # families that differ in name need no ranges to tell them apart
     said = [(key, short(value, 40)) for key, value in pairs if key != "ranges" or "families" not in names]
-    parts = [configs.label(value) if key == "method" else f"{key} {value}" for key, value in said]
+    parts = [label(value) if key == "method" else f"{key} {value}" for key, value in said]
     return short(", ".join(filter(None, [dataset, *parts])) or "all runs")
 
 

@@ -10,7 +10,9 @@ from itertools import islice
 from pathlib import Path
 from typing import Any
 
-from invaug.lab.config import schema as configs
+from invaug.lab.config import build as configs
+from invaug.lab.config.levels import rule_of_table
+from invaug.lab.config.methods import label
 from invaug.lab.errors import UserError
 from invaug.lab.run import record
 from invaug.lab.terminal import plain
@@ -90,7 +92,7 @@ class Run:
     @property
     def method(self) -> str:
         """What the method is called on a page."""
-        return configs.label(self.text("method"))
+        return label(self.text("method"))
 
     def number(self, key: str) -> float | None:
         """Return a setting as a finite number, None where it is not one."""
@@ -147,7 +149,7 @@ def _settings(content: Mapping[str, Any]) -> dict[str, Any]:
 def _rule(epsilon: Any) -> Resilient | None:
     """Return the rule that a config names, None for a number or for anything that is not one."""
     try:
-        return Resilient() if epsilon == "auto" else configs.rule_of(epsilon) if isinstance(epsilon, dict) else None
+        return rule_of_table(epsilon) if isinstance(epsilon, dict) else None
     except ValueError:
         return None
 
@@ -178,9 +180,9 @@ def _expanded(path: Path) -> list[Path]:
 def _table(folder: Path) -> dict[str, Any]:
     """Return config.toml; not through a link, which in a run from elsewhere could lead to any file."""
     _check_regular(folder, "config.toml", f"{short(folder)} is not a run: it has no config.toml")
-    content = configs.read(folder / "config.toml")
-    configs.refuse_removed(content, f"{short(folder)} is a run of an older version: ")
-    return content
+    content = configs.read_toml(folder / "config.toml")
+    facts = {"versions": content.pop("versions", None), "dataset": content.pop("dataset", None)}
+    return {**configs.flatten(content, f"{short(folder)} is a run of an older version: "), **facts}
 
 
 def _check_regular(folder: Path, name: str, missing: str) -> None:

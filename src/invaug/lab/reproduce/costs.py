@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from invaug.lab.config import schema as configs
+from invaug.lab.config.build import build
 from invaug.lab.config.schema import Config
 from invaug.lab.jobs.measures import passes
 from invaug.lab.reproduce.cells import Cell, Scale
@@ -29,11 +29,15 @@ PER_RUN = 2.0  # seconds to load and save
 
 def images(config: Config) -> tuple[float, float]:
     """Return how many images a run trains on, and how many it is measured on."""
-    name = config.data.partition("+")[0]
+    name = config.data.name.partition("+")[0]
     train, test = IMAGES.get(name, (1_000, 1_000))
-    some = config.per_class * CLASSES.get(name, 10) if config.per_class else train * config.fraction
+    some = config.data.per_class * CLASSES.get(name, 10) if config.data.per_class else train * config.data.fraction
     used = min(some, train)
-    return (used * (1 - config.val_fraction), used * config.val_fraction) if config.val_fraction else (used, test)
+    return (
+        (used * (1 - config.data.val_fraction), used * config.data.val_fraction)
+        if config.data.val_fraction
+        else (used, test)
+    )
 
 
 def seconds(cell: Cell, scale: Scale) -> float:
@@ -43,7 +47,7 @@ def seconds(cell: Cell, scale: Scale) -> float:
 
 def of_settings(settings: Mapping[str, Any], scale: Scale) -> float:
     """Return about how long a training takes."""
-    config = configs.build(settings)
+    config = build(settings)
     train, test = images(config)
-    one = MICROSECONDS[scale].get(config.model, UNKNOWN) * 1e-6
-    return PER_RUN + one * (train * config.epochs * passes(config) + train + test)
+    one = MICROSECONDS[scale].get(config.model.name, UNKNOWN) * 1e-6
+    return PER_RUN + one * (train * config.train.epochs * passes(config) + train + test)

@@ -6,7 +6,7 @@ import math
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
-from invaug.lab.config import schema as configs
+from invaug.lab.config import build as configs
 from invaug.lab.reproduce.cells import Cell, Plan, Settings
 from invaug.lab.reproduce.paper import PUBLISHED
 

@@ -11,7 +11,7 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any
 
-from invaug.lab.config import schema as configs
+from invaug.lab.config import build as configs
 from invaug.lab.reproduce import full
 from invaug.lab.reproduce.cells import Cell, Plan, Settings
 

@@ -13,7 +13,7 @@ import torch
 from pydantic import BaseModel, Field, ValidationError, model_validator
 from torch import Tensor, nn
 
-from invaug.lab.config import schema as configs
+from invaug.lab.config import build
 from invaug.lab.config.schema import Config
 from invaug.lab.data.load import Dataset
 from invaug.lab.errors import UserError
@@ -21,7 +21,7 @@ from invaug.lab.models.build import build_model, is_custom
 from invaug.lab.run import atomic, checkpoint, files
 from invaug.lab.run.files import shorten
 from invaug.lab.terminal import plain, say
-from invaug.lab.train.finish import Finish, Randomness
+from invaug.lab.train.finish import Finish
 from invaug.transforms.images import MAX_SIDE
 
 MAX_NAME = 255  # bytes, on all common file systems
@@ -60,9 +60,11 @@ def write_config(folder: Path, config: Config, dataset: Dataset) -> None:
     facts = DataFacts.of(dataset).model_dump() | {"images": sizes}
     content = config.model_dump(exclude_none=True) | {"versions": versions(), "dataset": facts}
     try:
-        text = configs.dump(content).encode()
+        text = build.dump(content).encode()
     except UnicodeEncodeError:
-        raise UserError(f"{plain(config.data)} is not a name in UTF-8, which config.toml needs: rename it") from None
+        raise UserError(
+            f"{plain(config.data.name)} is not a name in UTF-8, which config.toml needs: rename it"
+        ) from None
     atomic.write_bytes(folder / files.CONFIG, text)
 
 
@@ -70,13 +72,12 @@ def read_config(folder: Path) -> tuple[Config, DataFacts]:
     """Return the config of a run and the facts of its data."""
     content = files.read_run_config(folder)
     content.pop("versions", None)
-    configs.refuse_removed(content, f"{folder} is a run of an older version: ")
     try:
         facts = DataFacts.model_validate(content.pop("dataset", {}))
     except ValidationError:
         message = f"{folder / files.CONFIG} has no complete [dataset] table: was it written by invaug?"
         raise UserError(message) from None
-    return configs.build(content), facts
+    return build.build(build.flatten(content, f"{shorten(folder)} is a run of an older version: ")), facts
 
 
 def check_usable(folder: Path) -> None:
@@ -116,17 +117,17 @@ def read_trusted(folder: Path, trust_model: bool) -> Config:
 
 def check_trust(folder: Path, config: Config, trust_model: bool) -> None:
     """Refuse to run code that a run names without the user's consent: the folder may come from elsewhere."""
-    if is_custom(config.model) and not trust_model:
+    if is_custom(config.model.name) and not trust_model:
         way_out = "add --trust-model (trust_model=True in Python) if you know where it comes from"
-        raise UserError(f"the model of {folder} is code, {config.model}, which would run here: {way_out}")
+        raise UserError(f"the model of {folder} is code, {config.model.name}, which would run here: {way_out}")
 
 
 def check_fits(folder: Path, config: Config, facts: DataFacts, weights: Any) -> None:
     """Refuse weights that do not fit the model, before a hostile config can ask for too much memory."""
-    if is_custom(config.model):
+    if is_custom(config.model.name):
         return
     with torch.device("meta"):  # shapes only, no memory
-        expected = build_model(config.model, len(facts.classes), facts.image_shape).state_dict()
+        expected = build_model(config.model.name, len(facts.classes), facts.image_shape).state_dict()
     if not isinstance(weights, dict) or _shapes(expected) != _shapes(weights):
         raise _misfit(folder, config, facts)
 
@@ -136,7 +137,7 @@ def _shapes(weights: Mapping[Any, Any]) -> dict[Any, Any]:
 
 
 def _misfit(folder: Path, config: Config, facts: DataFacts) -> UserError:
-    reason = f"does not fit the model {config.model} with {len(facts.classes)} classes: was config.toml changed?"
+    reason = f"does not fit the model {config.model.name} with {len(facts.classes)} classes: was config.toml changed?"
     return UserError(f"the checkpoint of {folder} {reason}")
 
 
@@ -184,10 +185,10 @@ def load(
         warn(message)
     weights = saved.state.get("ema") or saved.state.get("model")
     check_fits(folder, config, facts, weights)
-    network = build_model(config.model, len(facts.classes), facts.image_shape)
+    network = build_model(config.model.name, len(facts.classes), facts.image_shape)
     try:
         network.load_state_dict(weights)  # type: ignore[arg-type]  # load_state_dict checks it
     except (RuntimeError, TypeError, AttributeError):
         raise _misfit(folder, config, facts) from None
-    finish = Finish(facts.mean, facts.std, Randomness(0, False, 0, False))
+    finish = Finish(facts.mean, facts.std)
     return Predictor(network, finish, facts.classes).to(torch.device(device)).eval()

@@ -13,31 +13,34 @@ from torch.nn import functional as F
 
 from invaug import ops
 from invaug.kernels import dispatch
-from invaug.lab.config.schema import Config
-from invaug.lab.data.load import Dataset
-
-LARGE = 64  # from this side on, images are cropped and resized rather than padded and cropped
+from invaug.lab.config.schema import Train
 
 
 @dataclass(frozen=True)
 class Randomness:
-    """What is drawn anew for every image."""
+    """What is drawn anew for every image; by default nothing."""
 
-    crop: int
-    flip: bool
-    cutout: int
-    resized_crop: bool
+    crop: int = 0
+    flip: bool = False
+    cutout: int = 0
+    resized_crop: bool = False
+
+    @classmethod
+    def of(cls, train: Train) -> Randomness:
+        """Return what the settings of a resolved config ask for."""
+        return cls(int(train.crop), train.flip == "yes", train.cutout, train.resized_crop == "yes")
 
 
 class Finish(nn.Module):
-    """uint8 images -> normalised float images; random crops, flips and boxes use torch's own generator."""
+    """uint8 images -> normalised float images; random crops, flips and boxes come from `generator`, seeded outside."""
 
     mean: Tensor
     std: Tensor
 
-    def __init__(self, mean: tuple[float, ...], std: tuple[float, ...], randomness: Randomness) -> None:
+    def __init__(self, mean: tuple[float, ...], std: tuple[float, ...], randomness: Randomness | None = None) -> None:
         super().__init__()
-        self.randomness = randomness
+        self.randomness = randomness or Randomness()
+        self.generator = torch.Generator()
         self._tables: dict[int, np.ndarray[Any, Any]] = {}
         self.register_buffer("mean", torch.tensor(mean).view(1, -1, 1, 1) * 255)
         self.register_buffer("std", torch.tensor(std).view(1, -1, 1, 1) * 255)
@@ -46,11 +49,11 @@ class Finish(nn.Module):
         """Return the images as a model sees them in training."""
         n, random = len(images), self.randomness
         if random.resized_crop:
-            images = resized_crop(images)
+            images = resized_crop(images, torch.rand(4, n, generator=self.generator))
         elif random.crop:
-            images = ops.crop(images, torch.full((n,), float(random.crop)), torch.rand(n, 2))
-        mirrored = torch.rand(n) < 0.5 if random.flip else None
-        boxes = draw_boxes(images, random.cutout) if random.cutout else None
+            images = ops.crop(images, torch.full((n,), float(random.crop)), torch.rand(n, 2, generator=self.generator))
+        mirrored = torch.rand(n, generator=self.generator) < 0.5 if random.flip else None
+        boxes = draw_boxes(images, random.cutout, self.generator) if random.cutout else None
         if dispatch.can_run_compiled(images) and images.dtype == torch.uint8:
             return self._in_one_pass(images, mirrored, boxes)
         floats = self.plain(images if mirrored is None else flip(images, mirrored))
@@ -91,10 +94,10 @@ def flip(images: Tensor, chosen: Tensor) -> Tensor:
     return torch.where(chosen.to(images.device).view(-1, 1, 1, 1), images.flip(3), images)
 
 
-def draw_boxes(images: Tensor, size: int) -> Tensor:
+def draw_boxes(images: Tensor, size: int, generator: torch.Generator | None = None) -> Tensor:
     """Return the top, bottom, left and right of a box within half a size of a random pixel of each image."""
     extent = torch.tensor(images.shape[2:])
-    centres = (torch.rand(len(images), 2) * extent).long()  # floor: they are not negative
+    centres = (torch.rand(len(images), 2, generator=generator) * extent).long()  # floor: they are not negative
     first, end = (centres - size // 2).clamp(min=0), torch.minimum(centres + size // 2, extent)
     return torch.stack([first[:, 0], end[:, 0], first[:, 1], end[:, 1]], 1)
 
@@ -107,10 +110,14 @@ def cut(images: Tensor, boxes: Tensor) -> Tensor:
     return images.masked_fill_((in_y.unsqueeze(2) & in_x.unsqueeze(1)).unsqueeze(1), 0.0)
 
 
-def resized_crop(images: Tensor) -> Tensor:
-    """Return a random window of 8 to 100 % of each image, of ratio 3/4 to 4/3, resized bilinearly to the whole."""
+def resized_crop(images: Tensor, numbers: Tensor) -> Tensor:
+    """Return a window of 8 to 100 % of each image, of ratio 3/4 to 4/3, resized bilinearly to the whole.
+
+    Args:
+        numbers: Four in [0, 1) per image, shape (4, batch): area, ratio, and where the window is.
+    """
     n, (height, width) = len(images), images.shape[2:]
-    area, ratio, x, y = torch.rand(4, n).unbind(0)
+    area, ratio, x, y = numbers.unbind(0)
     area = 0.08 + 0.92 * area
     ratio = torch.exp((2 * ratio - 1) * torch.log(torch.tensor(4 / 3)))
     wide, tall = (area * ratio).sqrt().clamp(max=1), (area / ratio).sqrt().clamp(max=1)
@@ -119,19 +126,3 @@ def resized_crop(images: Tensor) -> Tensor:
     grid = F.affine_grid(theta.to(images.device), [n, images.shape[1], height, width], align_corners=False)
     read = F.grid_sample(images.float(), grid, mode="bilinear", padding_mode="border", align_corners=False)
     return read.round().to(torch.uint8)
-
-
-NATURAL = ("cifar10", "cifar100", "tiny-imagenet", "imagenet100")
-
-
-def randomness(config: Config, dataset: Dataset) -> Randomness:
-    """Return what the config asks for, `auto` decided by the data: flips only where left and right mean nothing."""
-    channels, height, width = dataset.image_shape
-    large, colour = min(height, width) > LARGE, channels == 3
-    resized = large if config.resized_crop == "auto" else config.resized_crop == "yes"
-    return Randomness(
-        crop=(4 if colour and not large else 0) if config.crop < 0 else config.crop,
-        flip=dataset.name in NATURAL if config.flip == "auto" else config.flip == "yes",
-        cutout=config.cutout,
-        resized_crop=resized,
-    )

@@ -14,16 +14,16 @@ import torch
 from torch import Tensor
 
 from invaug import Step
-from invaug.lab.config.schema import Config
+from invaug.lab.config.schema import Config, Run, Train
 from invaug.lab.data.batches import Batch, batches, n_batches
 from invaug.lab.data.load import Dataset
+from invaug.lab.data.splits import Split
 from invaug.lab.errors import RunError
 from invaug.lab.evaluate.measure import clean
 from invaug.lab.run import checkpoint
 from invaug.lab.run.record import Record, read
 from invaug.lab.train import ranks
 from invaug.lab.train.alarm import out_of_reach
-from invaug.lab.train.finish import Finish
 from invaug.lab.train.schedule import learning_rate
 from invaug.lab.train.signals import Signals, Stopped
 from invaug.lab.train.state import Training
@@ -33,12 +33,22 @@ from invaug.rng import mix, seed_own
 NAN_QUOTA = 0.01  # share of an epoch's batches that on_nan=skip may leave out; one is always allowed
 Row = dict[str, Any]
 AfterStep = Callable[[bool], None]
+Best = dict[str, float]
+FINISH = 1  # keys the random crops and flips apart from the other random numbers of a batch
 
 
 class BadStepError(RunError):
-    """A step whose loss or gradient is not finite; nothing was updated."""
+    """A step whose loss or gradient is not finite; nothing was updated.
+
+    Args:
+        reason: What went wrong, without the way out, which names the user's folder.
+    """
 
     shared = True  # all ranks know
+
+    def __init__(self, message: str, reason: str = "") -> None:
+        super().__init__(message)
+        self.reason = reason or message
 
 
 @dataclass(frozen=True)
@@ -54,7 +64,7 @@ class Watch:
 class Saving:
     """When and where a run saves its state; every rank calls it, the first one writes."""
 
-    config: Config
+    settings: Run
     folder: Path
     training: Training
     signals: Signals
@@ -78,8 +88,8 @@ class Saving:
         """Stop if a signal asks for it; save if it is time to, except after the last step, which is saved anyway."""
         self.steps += 1
         minutes = (time.monotonic() - self.saved_at) / 60
-        config = self.config
-        due = 0 < config.checkpoint_steps <= self.steps or 0 < config.checkpoint_minutes <= minutes
+        settings = self.settings
+        due = 0 < settings.checkpoint_steps <= self.steps or 0 < settings.checkpoint_minutes <= minutes
         # one rank's signal or clock must move all of them
         signum, anyone_due = ranks.largest(self.training.fabric, self.signals.caught, float(due))
         if signum:
@@ -93,11 +103,30 @@ class Saving:
             raise Stopped(self.signals.caught)
 
 
+@dataclass(frozen=True)
+class Measured:
+    """Which images a run is measured on, by the names its record gives them."""
+
+    every_epoch: Mapping[str, Split]
+    at_the_end: Mapping[str, Split]
+
+    @classmethod
+    def held_out(cls, dataset: Dataset) -> Measured:
+        """Return the validation and test images that there are, measured after every epoch."""
+        splits = {"val": dataset.val, "test": dataset.test}
+        return cls({name: split for name, split in splits.items() if split is not None}, {})
+
+
 def fit(
-    config: Config, dataset: Dataset, folder: Path, training: Training, finish: Finish, meta: Mapping[str, Any],
+    config: Config,
+    dataset: Dataset,
+    folder: Path,
+    training: Training,
+    meta: Mapping[str, Any],
     watch: Watch,
-) -> Training:  # fmt: skip
-    """Train to the last epoch, from the last checkpoint if there is one; a record line and a checkpoint an epoch."""
+    measured: Measured,
+) -> Training:
+    """Train to the last epoch, from the last checkpoint if there is one; every epoch adds a record and a checkpoint."""
     fabric = training.fabric
     _go_back(folder / "checkpoints", training, watch)
     rows: list[Row] = []
@@ -105,16 +134,19 @@ def fit(
         record = Record.resume(folder, training.epoch)
         rows = read(folder)
     with Signals() as signals:
-        saving = Saving(config, folder / "checkpoints", training, signals, meta)
-        while training.epoch < config.epochs and not _stale(config, training):
+        saving = Saving(config.run, folder / "checkpoints", training, signals, meta)
+        while not _is_done(config.train, training):
             try:
                 row = one_epoch(config, dataset, training, watch, saving.after_step)
-                row |= ranks.first_does(fabric, lambda: measure(dataset, training, finish, config, saving.check))
+                row |= measure(config, training, measured.every_epoch, saving.check)
+                best = _best(training, row)
+                if _is_done(config.train, training, epochs=1, best=best):
+                    row |= measure(config, training, measured.at_the_end, saving.check)
             except (Stopped, BadStepError):
                 saving.now()  # as it was before the step that failed, or after the last one
                 raise
             training.end_epoch()
-            _remember_best(training, row)
+            training.best = best
             if fabric.is_global_zero:
                 row["out_of_reach"] = _out_of_reach([*rows, row], training)
                 rows.append(row)
@@ -144,24 +176,33 @@ def one_epoch(
 ) -> Row:
     """Take Algorithm 2 over the training images that are left of this epoch; return what the whole epoch says."""
     fabric, started = training.fabric, time.perf_counter() - training.seconds
-    place = {"rank": fabric.global_rank, "world_size": fabric.world_size}
-    total = n_batches(dataset.train, config.batch_size, config.drop_last, fabric.world_size)
+    size, drop_last = config.train.batch_size, config.train.drop_last
+    total = n_batches(dataset.train, size, drop_last, fabric.world_size)
     stream = batches(
-        dataset.train, config.batch_size, epoch=training.epoch, seed=config.seed, shuffle=True,
-        drop_last=config.drop_last, device=fabric.device, workers=config.workers, start=training.batch, **place,
-    )  # fmt: skip
+        dataset.train,
+        size,
+        epoch=training.epoch,
+        seed=config.run.seed,
+        shuffle=True,
+        drop_last=drop_last,
+        device=fabric.device,
+        workers=config.data.workers,
+        start=training.batch,
+        rank=fabric.global_rank,
+        world_size=fabric.world_size,
+    )
     training.model.train()
-    for group in _groups(stream, config.accumulate):
-        lr = _learning_rate(config, training, total)
+    for group in _groups(stream, config.train.accumulate):
+        lr = _learning_rate(config.train, training, total)
         try:
             step = take_step(config, training, group, lr)
-            watch.batch(training.batch, _glance(training, step, total))
+            watch.batch(training.batch, _progress(training, step, total))
         except BadStepError as error:
-            _skip(config, training, len(group), total, error)
+            _skip(config.train, training, len(group), total, error)
             watch.warn(f"skipped: {error}")
         training.seconds = time.perf_counter() - started
         after_step(training.batch == total)
-    return _row(config, training, total)
+    return _row(config.train, training, total)
 
 
 def take_step(config: Config, training: Training, group: list[Batch], lr: float) -> Step:
@@ -170,7 +211,9 @@ def take_step(config: Config, training: Training, group: list[Batch], lr: float)
     undo = training.undoing()
     for i, batch in enumerate(group):
         # every random number of this batch comes from these four, so a resumed run repeats it
-        seed_own(mix(config.seed, training.epoch, training.batch + i, fabric.global_rank), fabric.device)
+        key = (config.run.seed, training.epoch, training.batch + i, fabric.global_rank)
+        seed_own(mix(*key), fabric.device)
+        training.finish.generator.manual_seed(mix(*key, FINISH))
         step: Step = training.problem(training.model, batch.images, batch.targets)
         blamed = ranks.largest(fabric, 0 if torch.isfinite(step.lagrangian) else 1 + fabric.global_rank)[0]
         if blamed:
@@ -178,9 +221,9 @@ def take_step(config: Config, training: Training, group: list[Batch], lr: float)
             message = _complaint(f"the loss is {step.lagrangian.item():g}", batch)
             raise BadStepError(ranks.said_by(fabric, int(blamed) - 1, message))
         with fabric.no_backward_sync(training.model, enabled=i + 1 < len(group)):
-            fabric.backward(step.lagrangian / config.accumulate)
+            fabric.backward(step.lagrangian / config.train.accumulate)
         steps.append(step)
-    if not _update(config, training, lr, [step.slack for step in steps]):
+    if not _update(config.train, training, lr, [step.slack for step in steps]):
         undo()
         raise BadStepError(_complaint("the gradient is not finite", group[-1]))
     for step, batch in zip(steps, group, strict=True):
@@ -189,11 +232,11 @@ def take_step(config: Config, training: Training, group: list[Batch], lr: float)
     return steps[-1]
 
 
-def _update(config: Config, training: Training, lr: float, slacks: list[Tensor]) -> bool:
+def _update(settings: Train, training: Training, lr: float, slacks: list[Tensor]) -> bool:
     """Take the primal step, then the dual step; return whether the gradients allowed it."""
     fabric, scaler = training.fabric, getattr(training.fabric.strategy.precision, "scaler", None)
     norm = fabric.clip_gradients(
-        training.model, training.optimizer, max_norm=config.clip or math.inf, error_if_nonfinite=False
+        training.model, training.optimizer, max_norm=settings.clip or math.inf, error_if_nonfinite=False
     )
     finite = bool(torch.isfinite(norm)) if norm is not None else True
     if not finite and scaler is None:
@@ -210,9 +253,9 @@ def _update(config: Config, training: Training, lr: float, slacks: list[Tensor])
     return True
 
 
-def _skip(config: Config, training: Training, n: int, total: int, error: BadStepError) -> None:
+def _skip(settings: Train, training: Training, n: int, total: int, error: BadStepError) -> None:
     """Leave a group of batches out, if the config says so and not too often."""
-    if config.on_nan == "stop":
+    if settings.on_nan == "stop":
         raise error
     if training.skipped + n > max(n, int(NAN_QUOTA * total)):
         raise BadStepError(f"{error}; {training.skipped + n} of {total} batches of this epoch are over the quota")
@@ -227,24 +270,24 @@ def _groups(stream: Iterator[Batch], size: int) -> Iterator[list[Batch]]:
         yield group
 
 
-def _learning_rate(config: Config, training: Training, total: int) -> float:
+def _learning_rate(settings: Train, training: Training, total: int) -> float:
     """Return the rate of a group: that of its last batch."""
-    last = min(training.batch + config.accumulate, total) - 1
+    last = min(training.batch + settings.accumulate, total) - 1
     at = training.epoch + last / total
-    return learning_rate(config.schedule, at, config.epochs, config.lr, config.min_lr, config.warmup)
+    return learning_rate(settings.schedule, at, settings.epochs, settings.lr, settings.min_lr, settings.warmup)
 
 
-def _glance(training: Training, step: Step, total: int) -> Row:
+def _progress(training: Training, step: Step, total: int) -> Row:
     return {"loss": step.loss, "slack": step.slack, "gamma": training.problem.gamma, "batches": total}
 
 
-def _row(config: Config, training: Training, total: int) -> Row:
+def _row(settings: Train, training: Training, total: int) -> Row:
     """Return what the epoch says, over all ranks."""
     whole = Tally(training.problem)
     whole.restore(ranks.gathered(training.fabric, training.tally.vector()).sum(0))
     return {
         "epoch": training.epoch + 1,
-        "lr": _learning_rate(config, training, total),
+        "lr": _learning_rate(settings, training, total),
         **whole.row(),
         "skipped_batches": training.skipped,
         "seconds": training.seconds,
@@ -253,16 +296,20 @@ def _row(config: Config, training: Training, total: int) -> Row:
 
 
 def measure(
-    dataset: Dataset, training: Training, finish: Finish, config: Config, progress: Callable[..., None] | None = None
+    config: Config, training: Training, splits: Mapping[str, Split], progress: Callable[..., None] | None = None
 ) -> Row:
-    """Return clean loss and accuracy on the held-out images."""
-    splits = {"val": dataset.val, "test": dataset.test}
-    return {
-        f"{name}_{key}": value
-        for name, split in splits.items()
-        if split is not None
-        for key, value in clean(training.network, finish, split, workers=config.workers, progress=progress).items()
-    }
+    """Return clean loss and accuracy on each of the splits; the first rank measures for all."""
+
+    def found() -> Row:
+        return {
+            f"{name}_{key}": value
+            for name, split in splits.items()
+            for key, value in clean(
+                training.network, training.finish, split, workers=config.data.workers, progress=progress
+            ).items()
+        }
+
+    return ranks.first_does(training.fabric, found)
 
 
 def _complaint(what: str, batch: Batch) -> str:
@@ -271,12 +318,20 @@ def _complaint(what: str, batch: Batch) -> str:
     return f"{what} on the batch of images {ids}{more}: lower lr, or check them"
 
 
-def _remember_best(training: Training, row: Row) -> None:
+def _best(training: Training, row: Row) -> Best:
+    """Return the best validation accuracy up to and including an epoch."""
     accuracy = row.get("val_accuracy", -math.inf)
     if accuracy > training.best["accuracy"]:
-        training.best = {"accuracy": accuracy, "epoch": float(training.epoch)}
+        return {"accuracy": accuracy, "epoch": float(training.epoch + 1)}
+    return training.best
 
 
-def _stale(config: Config, training: Training) -> bool:
-    """Whether validation has not improved for as long as the config allows."""
-    return bool(config.early_stop) and training.epoch - training.best["epoch"] >= config.early_stop
+def _is_done(settings: Train, training: Training, epochs: int = 0, best: Best | None = None) -> bool:
+    """Whether this is the last epoch, or validation has not improved for as long as the settings allow.
+
+    Args:
+        epochs: How many to count beyond those that have ended.
+    """
+    done = training.epoch + epochs
+    stale = done - (best or training.best)["epoch"] >= settings.early_stop > 0
+    return done >= settings.epochs or stale

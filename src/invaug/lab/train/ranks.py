@@ -29,23 +29,37 @@ LOST = ("gloo", "NCCL", "Connection closed", "Connection reset", "Broken pipe")
 
 def launch(config: Config) -> Fabric:
     """Return Fabric with all processes running: those of torchrun, or `devices` of our own."""
-    nodes, devices = 1, config.devices
+    _check_device(config.run.device)
+    if config.run.threads != "auto":
+        torch.set_num_threads(config.run.threads)
+    nodes, devices = 1, config.run.devices
     if under_torchrun():
         devices = int(os.environ["LOCAL_WORLD_SIZE"])
         nodes = int(os.environ["WORLD_SIZE"]) // devices
-    if devices > 1 and config.threads is None:
+    if devices > 1 and config.run.threads == "auto":
         torch.set_num_threads(max(1, torch.get_num_threads() // devices))
     os.environ.setdefault("OMP_NUM_THREADS", str(torch.get_num_threads()))  # or Fabric chooses one, and warns
     logging.getLogger("lightning_fabric").setLevel(logging.WARNING)  # a banner per rank
     options: dict[str, Any] = {_sync_option(): False}
     strategy = DDPStrategy(**options) if devices * nodes > 1 else "auto"
     fabric = Fabric(
-        accelerator=config.device, devices=devices, num_nodes=nodes, strategy=strategy, precision=config.precision
+        accelerator=config.run.device,
+        devices=devices,
+        num_nodes=nodes,
+        strategy=strategy,
+        precision=config.run.precision,
     )
     if restarts() and devices > 1 and nodes == 1:
         _connect_again(fabric)
     fabric.launch()
     return fabric
+
+
+def _check_device(name: str) -> None:
+    available = {"cpu": True, "cuda": torch.cuda.is_available(), "mps": torch.backends.mps.is_available()}
+    if name != "auto" and not available.get(name, False):
+        choices = ", ".join(kind for kind, found in available.items() if found)
+        raise UserError(f"device {name} is not available: choose auto or one of {choices}")
 
 
 def _connect_again(fabric: Fabric) -> None:

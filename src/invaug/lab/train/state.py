@@ -11,15 +11,15 @@ from lightning_fabric import Fabric
 from torch.optim.swa_utils import AveragedModel, get_ema_multi_avg_fn
 
 from invaug import InvarianceConstrained
-from invaug.lab.config.schema import Config
+from invaug.lab.config.schema import Config, Train
 from invaug.lab.data.load import Dataset
 from invaug.lab.errors import UserError
 from invaug.lab.models.build import build_model
 from invaug.lab.run import checkpoint
-from invaug.lab.train import problem as methods
 from invaug.lab.train import ranks
-from invaug.lab.train.finish import Finish, randomness
+from invaug.lab.train.finish import Finish, Randomness
 from invaug.lab.train.malloc import keep_freed
+from invaug.lab.train.problem import build_problem
 from invaug.lab.train.tally import Tally
 
 
@@ -33,6 +33,7 @@ class Training:
     average: AveragedModel | None
     fabric: Fabric
     tally: Tally
+    finish: Finish
     epoch: int = 0
     """Epochs that are done."""
     batch: int = 0
@@ -101,7 +102,7 @@ class Training:
         self.tally = Tally(self.problem)
 
 
-OPTIMIZERS: dict[str, Callable[[Any, Config], torch.optim.Optimizer]] = {
+OPTIMIZERS: dict[str, Callable[[Any, Train], torch.optim.Optimizer]] = {
     "sgd": lambda parameters, c: torch.optim.SGD(
         parameters, c.lr, momentum=c.momentum, nesterov=c.momentum > 0, weight_decay=c.weight_decay
     ),
@@ -110,18 +111,17 @@ OPTIMIZERS: dict[str, Callable[[Any, Config], torch.optim.Optimizer]] = {
 }
 
 
-def prepare(config: Config, dataset: Dataset, fabric: Fabric) -> tuple[Training, Finish]:
+def prepare(config: Config, dataset: Dataset, fabric: Fabric) -> Training:
     """Return a fresh training state, its weights decided by the seed."""
     keep_freed()
-    torch.manual_seed(config.seed)
-    model = build_model(config.model, len(dataset.classes), dataset.image_shape)
+    torch.manual_seed(config.run.seed)
+    model = build_model(config.model.name, len(dataset.classes), dataset.image_shape)
     model = model.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
-    finish = Finish(dataset.mean, dataset.std, randomness(config, dataset)).to(fabric.device)
-    problem = methods.problem(config, dataset, finish).to(fabric.device)
-    optimizer = OPTIMIZERS[config.optimizer](model.parameters(), config)
-    average = (
-        AveragedModel(model, multi_avg_fn=get_ema_multi_avg_fn(config.ema), use_buffers=True) if config.ema else None
-    )
+    finish = Finish(dataset.mean, dataset.std, Randomness.of(config.train)).to(fabric.device)
+    problem = build_problem(config, dataset, finish).to(fabric.device)
+    optimizer = OPTIMIZERS[config.train.optimizer](model.parameters(), config.train)
+    decay = config.train.ema
+    average = AveragedModel(model, multi_avg_fn=get_ema_multi_avg_fn(decay), use_buffers=True) if decay else None
     model, optimizer = fabric.setup(model, optimizer)
     average = average.to(fabric.device) if average else None
-    return Training(model, problem, optimizer, average, fabric, Tally(problem)), finish
+    return Training(model, problem, optimizer, average, fabric, Tally(problem), finish)

@@ -9,11 +9,12 @@ import shlex
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, get_args
+from typing import Any
 
 import torch
 
-from invaug.lab.config import schema as configs
+from invaug.lab.config import build as configs
+from invaug.lab.config import methods
 from invaug.lab.data.load import Dataset, load_dataset
 from invaug.lab.environment import under_torchrun
 from invaug.lab.errors import RunError, UserError
@@ -85,8 +86,9 @@ def tune(asked: Asked, console: Screen, *, quiet: bool = False) -> tuple[list[Tr
     settings = {"workers": 0, **asked.settings}
     config = configs.build(settings)
     loaded = load_dataset(
-        config.data, data_dir=config.data_dir, fraction=config.fraction, per_class=config.per_class,
-        subset=config.subset, image_size=config.image_size, seed=config.seed, on_bad=config.on_bad, with_test=False,
+        config.data.name, data_dir=config.data.data_dir, fraction=config.data.fraction,
+        per_class=config.data.per_class, subset=config.data.subset, image_size=config.data.image_size,
+        seed=config.run.seed, on_bad=config.data.on_bad, with_test=False,
     )  # fmt: skip
     space = parse(asked.search, settings)
     if not asked.search:
@@ -117,8 +119,8 @@ def check(asked: Asked) -> None:
     if not asked.search and "epsilon" in asked.settings:
         level = asked.settings["epsilon"]
         raise UserError(f"tune chooses epsilon: leave {level} out, or name what to choose, as --search lr=0.01:0.3")
-    method = asked.settings.get("method", configs.DEFAULT_METHOD)
-    if not asked.search and method in get_args(configs.Method) and method not in configs.BOUNDED:
+    method = asked.settings.get("method", methods.DEFAULT)
+    if not asked.search and method in methods.METHODS and not methods.holds_epsilon(method):
         raise UserError(f"method {method} has no epsilon: name what to choose, as --search lr=0.01:0.3")
 
 
@@ -229,7 +231,7 @@ def _write(asked: Asked, trials: list[Trial], best: Trial | None) -> str | None:
     atomic.write_text(asked.folder / TUNE, json.dumps(told(asked, trials, best)))
     if best:
         chosen = {key: value for key, value in {**asked.settings, **best.params}.items() if key != "data_dir"}
-        atomic.write_text(asked.folder / BEST, configs.dump(chosen))
+        atomic.write_text(asked.folder / BEST, configs.dump(configs.nest(chosen)))
     folders = [job.folder for trial in trials for job in trial.jobs if job.found()]
     if not folders:
         return None

@@ -8,7 +8,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, get_args
 
-from invaug.lab.config import schema as configs
+from invaug.lab.config.build import build
+from invaug.lab.config.schema import PLACES
 from invaug.lab.errors import UserError, nearest
 
 MANY = 10  # a range whose ends are so many times apart is searched by its logarithm
@@ -57,8 +58,8 @@ def parse(texts: Sequence[str], settings: Mapping[str, Any]) -> Space:
         key = key.strip().replace("-", "_")
         if not equals or not rest.strip():
             raise UserError(f"cannot search {text}: write KEY=A,B,C or KEY=LOW:HIGH, for example lr=0.01:0.3")
-        if key not in configs.Config.model_fields:
-            raise UserError(f"unknown key {key} in --search, {nearest(key, configs.Config.model_fields)}")
+        if key not in PLACES:
+            raise UserError(f"unknown key {key} in --search, {nearest(key, PLACES)}")
         if key in FIXED or key in space:
             raise UserError(f"{key} cannot be searched{' twice' if key in space else ''}: got {text}")
         if key in settings:
@@ -66,7 +67,7 @@ def parse(texts: Sequence[str], settings: Mapping[str, Any]) -> Space:
         space[key] = _range(key, rest) if ":" in rest else _values(key, rest)
     for key, found in space.items():
         for value in found.values if isinstance(found, Values) else (found.low, found.high):
-            configs.build({**settings, **_with_needs(key), key: value})  # a wrong value is named before anything runs
+            build({**settings, **_with_needs(key), key: value})  # a wrong value is named before anything runs
     return space
 
 
@@ -88,7 +89,7 @@ def _range(key: str, text: str) -> Range:
 
 def _kind(key: str) -> Any:
     """Return the type of a key without None."""
-    annotation = configs.Config.model_fields[key].annotation
+    annotation = PLACES[key].info.annotation
     kinds = [kind for kind in get_args(annotation) or (annotation,) if kind is not type(None)]
     return kinds[0] if kinds else str
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from invaug.lab.config.schema import BOUNDED, FIXED_GAMMA
+from invaug.lab.config.methods import has_fixed_gamma, holds_epsilon
 from invaug.lab.report.drawing.figures import Bars, Figure
 from invaug.lab.report.read import Epoch, Run
 from invaug.lab.report.sections.course import Course, course_of
@@ -48,7 +48,7 @@ def moving(run: Run, k: int) -> bool:
 def is_ruled(run: Run, k: int = 0) -> bool:
     """Whether a rule set the level of the k-th constraint while training."""
     own = k < len(run.families) and run.families[k] in run.bounded
-    return run.rule is not None and not own and run.text("method") in BOUNDED
+    return run.rule is not None and not own and holds_epsilon(run.text("method"))
 
 
 def gamma_course(run: Run, k: int) -> Course | None:
@@ -106,7 +106,7 @@ def is_stuck(run: Run, k: int) -> bool:
 def meaning(run: Run, k: int, gamma: float) -> str:
     """Return what gamma says: a price only once the constraint is met and gamma has settled."""
     slack = at(run.last, "slack", k)
-    if run.text("method") in FIXED_GAMMA:
+    if has_fixed_gamma(run.text("method")):
         return "a fixed weight"
     if is_ruled(run, k):
         return gap_left(run, gamma)
@@ -163,7 +163,7 @@ def joint_tiles(run: Run) -> list[Tile]:
     """Return what several constraints come to; each by itself is a row of their table."""
     slacks = [slack for k in range(run.n_constraints) if (slack := at(run.last, "slack", k)) is not None]
     prices, found = gammas(run), []
-    if slacks and run.text("method") not in FIXED_GAMMA and not is_ruled(run):
+    if slacks and not has_fixed_gamma(run.text("method")) and not is_ruled(run):
         met = sum(slack <= 0 for slack in slacks)
         found.append(("constraints met", f"{met} of {run.n_constraints}", "in the last epoch"))
     if prices:
@@ -178,7 +178,7 @@ def table(run: Run) -> Table:
     for k, name in enumerate(names_of(run)):
         loss, slack, gamma = (at(run.last, key, k) for key in ("constraint_loss", "slack", "gamma"))
         epsilon = None if loss is None or slack is None else loss - slack
-        unbound = run.text("method") in FIXED_GAMMA or is_ruled(run, k)
+        unbound = has_fixed_gamma(run.text("method")) or is_ruled(run, k)
         met = "–" if slack is None or unbound else "met" if slack <= 0 else "violated"
         rows.append((name, loss, epsilon, slack, met, gamma, "–" if gamma is None else meaning(run, k, gamma)))
     columns = ("constraint", "loss on transformed", "ε", "slack", "last epoch", "γ", "what γ says")

@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from html import escape
 from typing import Any
 
-from invaug.lab.report.groups import UNCONSTRAINED
+from invaug.lab.config.methods import is_constrained
 from invaug.lab.report.read import Run, number, short, whole
 from invaug.lab.report.sections.evaluation import rows_in
 
@@ -35,7 +35,7 @@ def sections(run: Run) -> list[tuple[str, str, str]]:
 def _rule(run: Run, rows: Sequence[Mapping[str, Any]]) -> str:
     """Return by which rule proposals were kept, and how many of a long chain are shown."""
     method = run.text("method")
-    said = RULES.get(method, CHAIN) + (FOREIGN if method in UNCONSTRAINED else "")
+    said = RULES.get(method, CHAIN) + ("" if is_constrained(method) else FOREIGN)
     longest = max((whole(row.get("chain")) for row in rows), default=0)
     shown = max((len(rows_in(row.get("proposals"))[:N_IMAGES]) for row in rows), default=0)
     return said + (f" Shown are chains of {shown} proposals; the run's own have {longest}." if longest > shown else "")

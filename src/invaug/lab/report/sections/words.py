@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from invaug.lab.config.schema import FIXED_GAMMA
-from invaug.lab.report.groups import UNCONSTRAINED, Group, baseline_of, seconds_per_epoch, test_accuracy, total_seconds
+from invaug.lab.config.methods import has_fixed_gamma, holds_epsilon
+from invaug.lab.report.groups import Group, baseline_of, seconds_per_epoch, test_accuracy, total_seconds
 from invaug.lab.report.intervals import estimate, wilson
 from invaug.lab.report.read import Run
 from invaug.lab.report.sections.constraints import (
@@ -39,7 +39,7 @@ def verdict(run: Run) -> str:
         return f"No constraint: plain training{_by(run)}, {_accuracy(run)}."
     if all(is_ruled(run, k) for k in range(run.n_constraints)):
         return ruled_verdict(run)
-    if run.n_constraints > 1 and run.text("method") not in FIXED_GAMMA:
+    if run.n_constraints > 1 and not has_fixed_gamma(run.text("method")):
         return joint_verdict(run)
     return " ".join(_verdict(run, k) for k in range(run.n_constraints))
 
@@ -59,7 +59,7 @@ def _verdict(run: Run, k: int) -> str:
     if loss is None or slack is None or gamma is None:
         return f"{which}No bound to judge: the record has no finite slack for the last epoch."
     epsilon = loss - slack
-    if run.text("method") in FIXED_GAMMA:
+    if has_fixed_gamma(run.text("method")):
         return f"{which}Fixed weight γ = {gamma:.3g}: loss on transformed images {loss:.2f}, held to no bound."
     if slack <= 0:
         return f"{which}Feasible: loss on transformed images {loss:.2f} ≤ ε {epsilon:.2f}; {_price(run, k, gamma)}."
@@ -106,7 +106,7 @@ def _constraint_tiles(run: Run, k: int) -> list[Tile]:
     if gamma is not None:
         found.append(("γ", f"{gamma:.3g}", meaning(run, k, gamma)))
     if loss is not None:
-        unbound = slack is None or run.text("method") in FIXED_GAMMA
+        unbound = slack is None or has_fixed_gamma(run.text("method"))
         bound = "no bound" if slack is None or unbound else f"ε {loss - slack:.3g}{', by its rule' * is_ruled(run, k)}"
         found.append(("loss on transformed images", f"{loss:.3g}", f"{bound}, mean of the last epoch"))
     return found
@@ -172,4 +172,4 @@ def _repeat(run: Run) -> tuple[str, str]:
 
 def is_constrained(run: Run) -> bool:
     """Whether the run has a constraint with a level to keep."""
-    return run.n_constraints > 0 and run.text("method") not in {*UNCONSTRAINED, *FIXED_GAMMA}
+    return run.n_constraints > 0 and holds_epsilon(run.text("method"))

@@ -3,18 +3,22 @@ from __future__ import annotations
 import math
 import re
 import sys
+from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
 from invaug import Resilient
 from invaug.lab.cli import main
-from invaug.lab.config import schema as configs
-from invaug.lab.config.schema import Config
+from invaug.lab.config import build as configs
+from invaug.lab.config.levels import level_of
+from invaug.lab.config.schema import PLACES, RECORDS
 from invaug.lab.data.known import SOURCES
 from invaug.lab.errors import UserError
 from invaug.lab.models.build import MODELS
-from invaug.lab.train import problem
+from invaug.lab.train.sets import transform_set
+from tests.support.configs import flat, resolved
 
 NAMES = configs.shipped_names()
 
@@ -47,8 +51,8 @@ SYNTHETIC = {
 }
 
 
-def built(name: str) -> Config:
-    return configs.build(configs.read(name))
+def built(name: str) -> SimpleNamespace:
+    return flat(configs.build(configs.read(name)))
 
 
 def test_these_configs_ship_and_no_others() -> None:
@@ -61,12 +65,12 @@ def test_every_config_builds_and_names_what_is_there(name: str) -> None:
     config = built(name)
     assert config.data in SOURCES
     assert config.model == "auto" or config.model in MODELS
-    assert problem.transform_set(config).ops
+    assert transform_set(resolved(**configs.read(name))).ops
 
 
 @pytest.mark.parametrize("name", NAMES)
 def test_every_config_starts_with_a_comment(name: str) -> None:
-    text = (configs.CONFIGS / f"{name}.toml").read_text(encoding="utf-8")
+    text = (configs.SHIPPED / f"{name}.toml").read_text(encoding="utf-8")
     assert text.startswith("# ")
     assert text.endswith("\n")
 
@@ -119,11 +123,11 @@ def test_synthetic_invariances_are_those_of_the_appendix(name: str) -> None:
 
 
 def test_digits_is_the_default_job() -> None:
-    assert built("digits") == configs.build({})
+    assert configs.build(configs.read("digits")) == configs.build({})
 
 
 def test_a_shipped_config_is_the_start_of_ones_own() -> None:
-    config = configs.build(configs.read("cifar10-wrn-40-2-wide-paper") | {"epochs": 3, "n_steps": 1})
+    config = flat(configs.build(configs.read("cifar10-wrn-40-2-wide-paper") | {"epochs": 3, "n_steps": 1}))
     assert (config.epochs, config.n_steps, config.epsilon) == (3, 1, 0.8)
 
 
@@ -138,7 +142,7 @@ def test_an_unknown_config_answers_with_the_nearest() -> None:
 def test_a_removed_key_is_named_with_what_replaced_it(key: str) -> None:
     with pytest.raises(UserError, match=re.escape(f"{key} was removed: use {configs.REMOVED[key]}")):
         configs.build({key: 1})
-    assert key not in configs.Config.model_fields
+    assert key not in PLACES
 
 
 @pytest.mark.parametrize(("key", "value"), configs.REMOVED_VALUES)
@@ -175,24 +179,24 @@ def test_settings_that_do_not_go_together_are_refused_in_one_line(given: dict[st
 
 
 def test_a_table_of_the_rule_is_completed_and_is_the_rule() -> None:
-    config = configs.build({"epsilon": {"rule": "resilient", "alpha": 2, "base": 0.5}})
-    assert config.epsilon == {"rule": "resilient", "alpha": 2, "base": 0.5, "cap": Resilient().cap}
-    assert problem.epsilon(config, 10) == Resilient(alpha=2, base=0.5)
-    assert problem.epsilon(configs.build({}), 10) == Resilient()
+    epsilon = configs.build({"epsilon": {"rule": "resilient", "alpha": 2, "base": 0.5}}).method.epsilon
+    assert epsilon == {"rule": "resilient", "alpha": 2, "base": 0.5, "cap": Resilient().cap}
+    assert level_of(epsilon) == Resilient(alpha=2, base=0.5)
+    assert level_of(resolved().method.epsilon) == Resilient()
 
 
 def test_the_default_is_chains_one_view_and_a_level_set_by_the_rule() -> None:
-    config = configs.build({})
+    config = flat(configs.build({}))
     assert (config.method, config.n_steps, config.n_views, config.views) == ("constrained", 1, 1, "one")
     assert (config.epsilon, config.set, config.dual_lr, config.gamma_init) == ("auto", "auto", 2e-2, 0.0)
-    assert (config.cutout, config.share, config.preset) == (0, None, "default")
+    assert (config.cutout, config.share, config.preset) == (0, "auto", "default")
 
 
 @pytest.mark.parametrize("given", [{}, {"preset": "paper"}, {"n_steps": 0}])
 def test_uniform_draws_have_no_chain(given: dict[str, Any]) -> None:
     config = configs.build({**given, "method": "uniform"})
-    assert config.n_steps == 0
-    assert configs.build(config.model_dump()) == config  # as a run writes it, and reads it again
+    assert config.method.n_steps == 0
+    assert configs.build(config.flat()) == config  # as a run writes it, and reads it again
 
 
 @pytest.mark.parametrize(
@@ -220,3 +224,32 @@ def test_a_removed_flag_is_answered_in_one_line_with_code_2(
     assert ended.value.code == 2
     assert said.startswith(f"invaug: {flag} was removed: use ")
     assert said.count("\n") == 1
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("epochs = 3", "epochs belongs in a table: write [train] and under it epochs = …"),
+        ('data = "cifar10"', "data belongs in a table: write [data] and under it name = …"),
+        ("[train]\nepocs = 3", "unknown key train.epocs, did you mean train.epochs"),
+        ("[trian]\nepochs = 3", "unknown table or key trian, did you mean train"),
+        ("[method]\nepochs = 3", "unknown key method.epochs"),
+        ("[method]\nremember = 4", "remember was removed: use "),
+        ('[method]\nname = "learned"', "method learned was removed: use "),
+    ],
+)
+def test_a_key_outside_its_table_is_refused_with_its_place(text: str, said: str, tmp_path: Path) -> None:
+    (tmp_path / "mine.toml").write_text(text)
+    with pytest.raises(UserError, match=re.escape(said)):
+        configs.read(tmp_path / "mine.toml")
+
+
+def test_short_names_are_unique_and_every_setting_has_one() -> None:
+    fields = [(record, name) for record, kind in RECORDS.items() for name in kind.model_fields]
+    assert len(PLACES) == len(fields)
+    assert {(place.record, place.field) for place in PLACES.values()} == set(fields)
+
+
+def test_nesting_and_flattening_are_inverse() -> None:
+    settings = configs.build({"families": {"a": {"FlipX": True}}}).flat()
+    assert configs.flatten(configs.nest(settings)) == settings

@@ -1,0 +1,198 @@
+"""From what was given, by files, presets and flags, to a checked config; every mistake becomes one clear line."""
+
+from __future__ import annotations
+
+import tomllib
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from pydantic import ValidationError
+
+from invaug import presets
+from invaug.lab.config.methods import METHODS
+from invaug.lab.config.schema import PLACES, RECORDS, Config
+from invaug.lab.errors import UserError, nearest
+
+SHIPPED = Path(__file__).parent / "shipped"
+WHOLE_BATCH = 1_000_000  # proposals scored at once: all of a batch
+REMOVED = {
+    "mixture": 'views = "one" or "both"',
+    "joint": 'views = "apart"',
+    "watched": "share",
+    "price": 'epsilon = "auto", or a table such as epsilon = {rule = "resilient", alpha = 5.0}',
+    "normalized": 'views = "one", which always divides by 1 + gamma',
+    "remember": 'method = "constrained", whose chains start anew for every batch',
+    "learn": 'method = "constrained"',
+    "scoring_precision": 'precision = "bf16-mixed", which covers scoring too',
+}
+"""Settings that older versions had, and what to use instead."""
+REMOVED_VALUES = {
+    ("method", "learned"): 'method = "constrained"',
+    ("preset", "two-view"): 'views = "both" with set = "wide"',
+}
+
+
+def settings_of(preset: presets.Preset) -> dict[str, Any]:
+    """Return what a published preset sets, by short names."""
+    own = ("n_steps", "dual_lr", "scoring", "identity", "n_levels")
+    return {
+        "method": "constrained",
+        "views": "apart",
+        "set": "wide",
+        "epsilon": None,
+        "scoring_batch": preset.scoring_batch or WHOLE_BATCH,
+        **{name: getattr(preset, name) for name in own},
+        **preset.recipe,
+    }
+
+
+PRESETS: dict[str, dict[str, Any]] = {
+    "default": {},
+    **{name: settings_of(preset) for name, preset in presets.PRESETS.items()},
+}
+"""What a preset changes of the defaults; a config file or a flag may override it, and the run records the result."""
+
+
+def build(given: Mapping[str, Any]) -> Config:
+    """Return the checked config: defaults, then the preset's values, then what was given, by short names."""
+    refuse_removed(given)
+    for key in given:
+        if key not in PLACES and key != "families":
+            raise UserError(f"unknown key {key}, {nearest(key, PLACES)}")
+    preset = given.get("preset", "default")
+    if preset not in PRESETS:
+        raise UserError(f"unknown preset {preset}, {nearest(str(preset), PRESETS)}")
+    settings = {**PRESETS[preset], **_gamma_init_of(preset, given), **given, **_fixed_settings(given)}
+    try:
+        return Config(**nest(settings))
+    except ValidationError as error:
+        raise UserError(_first_line(error)) from None
+
+
+def nest(settings: Mapping[str, Any]) -> dict[str, Any]:
+    """Return settings, given by their short names, as the tables of a config file."""
+    tables: dict[str, Any] = {}
+    for key, value in settings.items():
+        if key == "families":
+            tables[key] = value
+        else:
+            tables.setdefault(PLACES[key].record, {})[PLACES[key].field] = value
+    return tables
+
+
+def flatten(tables: Mapping[str, Any], where: str = "") -> dict[str, Any]:
+    """Return the settings of a config file by their short names; what is in no table or in a wrong one is refused.
+
+    Args:
+        where: Where the tables come from, as the start of the sentence that refuses.
+    """
+    settings: dict[str, Any] = {}
+    for name, table in tables.items():
+        if name == "families":
+            settings[name] = table
+        elif name not in RECORDS or not isinstance(table, Mapping):
+            refuse_removed({name: table}, where)
+            raise UserError(f"{where}{_misplaced(name)}")
+        else:
+            for field, value in table.items():
+                settings[_short_name(name, field, where)] = value
+    refuse_removed(settings, where)
+    return settings
+
+
+def _short_name(record: str, field: str, where: str) -> str:
+    if field in RECORDS[record].model_fields:
+        return record if field == "name" else field
+    refuse_removed({field: None}, where)
+    known = [f"{record}.{name}" for name in RECORDS[record].model_fields]
+    raise UserError(f"{where}unknown key {record}.{field}, {nearest(f'{record}.{field}', known)}")
+
+
+def _misplaced(name: str) -> str:
+    """Return what to say of a key at the top of a file."""
+    if name not in PLACES:
+        return f"unknown table or key {name}, {nearest(name, [*RECORDS, 'families'])}"
+    place = PLACES[name]
+    return f"{name} belongs in a table: write [{place.record}] and under it {place.field} = …"
+
+
+def refuse_removed(given: Mapping[str, Any], where: str = "") -> None:
+    """Refuse a key, a method or a preset that older versions had, and name what replaced it.
+
+    Args:
+        where: Where the keys come from, as the start of the sentence.
+    """
+    for key, value in given.items():
+        if key in REMOVED:
+            raise UserError(f"{where}{key} was removed: use {REMOVED[key]}")
+        if isinstance(value, str) and (key, value) in REMOVED_VALUES:
+            raise UserError(f"{where}{key} {value} was removed: use {REMOVED_VALUES[key, value]}")
+
+
+def _gamma_init_of(preset: str, given: Mapping[str, Any]) -> dict[str, Any]:
+    """Return where gamma starts in a published preset: in the authors' code at 1 with several views."""
+    published = presets.PRESETS.get(preset)
+    return {"gamma_init": published.gamma_init(given.get("n_views", 1))} if published else {}
+
+
+def _fixed_settings(given: Mapping[str, Any]) -> Mapping[str, Any]:
+    """Return the settings that the method fixes; a chain for a method without chains is refused."""
+    row = METHODS.get(str(given.get("method")))
+    if row is None:
+        return {}
+    if given.get("n_steps") and row.settings.get("n_steps") == 0:
+        raise UserError(
+            f"method {row.name} has no chains: leave out n_steps {given['n_steps']}, or use --method constrained"
+        )
+    return row.settings
+
+
+def _first_line(error: ValidationError) -> str:
+    first = error.errors()[0]
+    place, value, rule = [str(part) for part in first["loc"]], first["input"], first["msg"]
+    message = rule.removeprefix("Input ").removeprefix("Value error, ")
+    if len(place) < 2 or message.startswith("unknown"):  # a check of a whole record, or one that names the value
+        return message
+    key = ".".join(place) if place[0] == "families" else place[0] if place[1] == "name" else place[1]
+    if first["type"] == "literal_error" and isinstance(value, str):
+        choices = [part.strip("'") for part in first["ctx"]["expected"].replace(" or ", ", ").split(", ")]
+        return f"unknown {key} {value}, {nearest(value, choices)}"
+    return f"{key} {message}" if ", got " in message else f"{key} {message}, got {value!r}"
+
+
+def read(path: str | Path) -> dict[str, Any]:
+    """Return the settings of a config file, or of a shipped config by name, by their short names."""
+    return flatten(read_toml(path))
+
+
+def read_toml(path: str | Path) -> dict[str, Any]:
+    """Return the content of a TOML file, or of a shipped config by name."""
+    shipped = SHIPPED / f"{path}.toml"
+    file = shipped if shipped.exists() else Path(path)
+    if not file.is_file():
+        raise UserError(f"no config {path}: not a file, and not a shipped one; {nearest(str(path), shipped_names())}")
+    try:
+        return tomllib.loads(file.read_text(encoding="utf-8"))
+    except (tomllib.TOMLDecodeError, UnicodeDecodeError, RecursionError) as error:
+        raise UserError(f"{file} is not TOML: {error}") from None
+
+
+def shipped_names() -> list[str]:
+    """Return the names of the configs that come with the package."""
+    return sorted(file.stem for file in SHIPPED.glob("*.toml"))
+
+
+def dump(tables: Mapping[str, Any]) -> str:
+    """Return tables as TOML; keys without a value are left out, paths become text."""
+    import tomli_w
+
+    return tomli_w.dumps(_without_none(tables))
+
+
+def _without_none(values: Mapping[str, Any]) -> dict[str, Any]:
+    found = {key: value for key, value in values.items() if value is not None}
+    return {
+        key: _without_none(value) if isinstance(value, Mapping) else str(value) if isinstance(value, Path) else value
+        for key, value in found.items()
+    }

@@ -1,0 +1,117 @@
+"""The folders of runs: chosen, checked, locked by one process, and resumed only under the config they began with."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Iterator, Mapping
+from contextlib import ExitStack, contextmanager
+from itertools import count
+from pathlib import Path
+from typing import Any
+
+from lightning_fabric import Fabric
+
+from invaug.lab.config import build
+from invaug.lab.config.schema import Config
+from invaug.lab.data.load import Dataset
+from invaug.lab.errors import UserError
+from invaug.lab.run import atomic, checkpoint
+from invaug.lab.run.files import CONFIG
+from invaug.lab.run.folder import check_usable, read_config, read_trusted, versions, write_config
+from invaug.lab.run.lock import NAME as LOCK
+from invaug.lab.run.lock import RunLock
+from invaug.lab.train import ranks
+
+COMPARISON = "compare.toml"
+"""What `--compare` was asked to do, beside the runs it compares."""
+CHANGEABLE = {
+    *("workers", "data_dir", "threads", "log", "device"),
+    *("scoring_batch", "checkpoint_minutes", "checkpoint_steps", "on_nan"),
+}
+"""Settings that may change when a run is resumed."""
+
+
+def default_folder(config: Config) -> Path:
+    """Return where a run goes that was given no folder."""
+    return Path("runs") / f"{Path(config.data.name).stem}-{config.method.name}"
+
+
+def free_folder(folder: Path) -> Path:
+    """Return the folder, or the first of folder-2, folder-3, … that does not exist."""
+    names = (folder.with_name(f"{folder.name}-{n}") if n > 1 else folder for n in count(1))
+    return next(name for name in names if not name.exists())
+
+
+def check_folder(folder: Path, resume: bool) -> None:
+    """Refuse a folder that holds another run, or nothing to resume."""
+    check_usable(folder)
+    found = [] if not folder.exists() else list(folder.iterdir()) if folder.is_dir() else [folder]
+    # a run that was killed before it wrote its config leaves these, and may be started or resumed
+    left = [path for path in found if path.name == LOCK or atomic.LEFTOVER.fullmatch(path.name)]
+    if resume and not (folder / CONFIG).exists() and not (left and len(left) == len(found)):
+        raise UserError(f"nothing to resume in {folder}: no {CONFIG} there; leave out --resume to start")
+    if not resume and len(found) > len(left):
+        raise UserError(f"{folder} exists and is not empty: add --resume to continue, or choose another --out")
+
+
+def stored_settings(folder: Path, given: Mapping[str, Any], trust_model: bool) -> dict[str, Any]:
+    """Return the settings a run was started with, none if it has not written its config yet."""
+    if not (folder / CONFIG).exists():
+        return {}
+    named = given.get("model") == read_config(folder)[0].model.name  # naming the model is trusting it
+    settings = read_trusted(folder, trust_model or named).flat()
+    return {key: value for key, value in settings.items() if value is not None}
+
+
+def stored_comparison(folder: Path) -> dict[str, Any]:
+    """Return the settings a comparison was started with."""
+    if not (folder / COMPARISON).is_file():
+        raise UserError(f"nothing to resume in {folder}: no {COMPARISON} there; leave out --resume to start")
+    return build.read(folder / COMPARISON)
+
+
+def write_comparison(folder: Path, given: Mapping[str, Any]) -> None:
+    """Write what `--compare` was asked to do, so that it can be resumed before every method has begun."""
+    folder.mkdir(parents=True, exist_ok=True)
+    atomic.write_text(folder / COMPARISON, build.dump(build.nest(given)))
+
+
+@contextmanager
+def locked(folder: Path, fabric: Fabric) -> Iterator[None]:
+    """Hold the folder of a run for all ranks, by the lock of the first."""
+    with ExitStack() as stack:
+
+        def lock() -> None:
+            folder.mkdir(parents=True, exist_ok=True)
+            stack.enter_context(RunLock(folder))
+
+        ranks.first_does(fabric, lock)
+        yield
+
+
+def begin(config: Config, dataset: Dataset, folder: Path, resume: bool) -> None:
+    """Write the config of a run whose folder is locked."""
+    check_folder(folder, resume)  # again: another process may have used it since
+    refuse_changes(folder, config)
+    write_config(folder, config, dataset)
+
+
+def refuse_changes(folder: Path, config: Config) -> None:
+    """Refuse to resume a run under another config; more epochs would change the schedule too."""
+    saved = checkpoint.load(folder / "checkpoints")
+    if saved is None:
+        return
+    before, now = saved.meta["config"], identity(config)["config"]
+    changed = [f"{key}: {before.get(key)!r} -> {now[key]!r}" for key in now if before.get(key) != now[key]]
+    if changed:
+        raise UserError(f"{folder} was started with another config ({'; '.join(changed)}): use a new --out")
+
+
+def identity(config: Config) -> dict[str, Any]:
+    """Return what a checkpoint says of its run; it names no folders, because checkpoints are passed on."""
+    decisive = {key: value for key, value in config.flat("json").items() if key not in CHANGEABLE}
+    for key in ("data", "policy"):
+        decisive[key] = Path(decisive[key]).name if decisive[key] else None
+    digest = hashlib.sha256(json.dumps(decisive, sort_keys=True).encode()).hexdigest()
+    return {"versions": versions(), "config": decisive, "config_sha256": digest}

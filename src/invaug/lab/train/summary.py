@@ -1,0 +1,102 @@
+"""What a run ends with: its numbers, and the line of the table that shows them."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from invaug.lab.config import methods
+from invaug.lab.config.levels import is_rule
+from invaug.lab.config.schema import Config
+from invaug.lab.data.load import Dataset
+from invaug.lab.data.splits import Split
+from invaug.lab.evaluate.measure import averaged, under_each
+from invaug.lab.run.record import read
+from invaug.lab.train.problem import epsilons, final_epsilon
+from invaug.lab.train.sets import set_name, transform_sets
+from invaug.lab.train.state import Training
+
+
+def headline(config: Config, dataset: Dataset) -> str:
+    """Return in one line what is trained."""
+    constraint = ""
+    if methods.is_constrained(config.method.name):
+        level = "set by the resilient rule" if is_rule(config.method.epsilon) else config.method.epsilon
+        constraint = f", {set_name(config)} set, epsilon {level}"
+    images = f"{len(dataset.train.targets):,} images of {dataset.name}"
+    return f"{methods.label(config.method.name)}: {config.model.name} on {images}{constraint}"
+
+
+def summarise(config: Config, dataset: Dataset, folder: Path, training: Training, split: Split) -> dict[str, Any]:
+    """Return accuracy clean and under the set, gamma, and whether the constraint holds.
+
+    Args:
+        split: The images on which accuracy under the set is measured.
+    """
+    rows = read(folder)
+    names, sets = zip(*transform_sets(config), strict=True)
+    each = under_each(
+        training.network,
+        training.finish,
+        split,
+        sets,
+        n_draws=max(4 // len(sets), 1),
+        seed=config.run.seed,
+        workers=config.data.workers,
+    )
+    last, transformed = rows[-1], averaged(each)["uniform"]
+    levels = epsilons(config)  # one that a rule sets is neither met nor violated
+    given = [slack for slack, level in zip(last["slack"], levels, strict=False) if isinstance(level, float)]
+    clean = ("test_accuracy", "test_loss", "val_accuracy", "val_loss")
+    return {
+        "run": str(folder),
+        "method": config.method.name,
+        "data": dataset.name,
+        "model": config.model.name,
+        "preset": config.method.preset,
+        "epochs": len(rows),
+        **{key: last[key] for key in clean if key in last},
+        "transformed_accuracy": transformed["accuracy"],
+        "transformed_loss": transformed["loss"],
+        "gamma": last["gamma"],
+        "slack": last["slack"],
+        "epsilon": final_epsilon(config, rows),
+        "epsilon_chosen": len(given) < len(last["slack"]),
+        "constraint_loss": last["constraint_loss"],
+        "feasible": is_feasible(given) if methods.holds_epsilon(config.method.name) else None,
+        "seconds": sum(row["seconds"] for row in rows),
+        **({"families": dict(zip(names, each, strict=True))} if config.families else {}),
+    }
+
+
+def is_feasible(slacks: list[float | None]) -> bool | None:
+    """Return whether every constraint held in the last epoch; None without constraints. No slack means no bound."""
+    return all(slack is None or slack <= 0 for slack in slacks) if slacks else None
+
+
+def table_row(summary: Mapping[str, Any]) -> dict[str, str]:
+    """Return a summary as texts for the table a run ends with."""
+    accuracy = summary.get("test_accuracy", summary.get("val_accuracy"))
+    return {
+        "method": methods.label(summary["method"]),
+        "clean": "-" if accuracy is None else f"{accuracy:.1%}",
+        "transformed": f"{summary['transformed_accuracy']:.1%}",
+        "gamma": " ".join(f"{gamma:.3f}" for gamma in summary["gamma"]) or "-",
+        "constraint": _constraint_text(summary),
+        "seconds": f"{summary['seconds']:.0f}",
+    }
+
+
+def _constraint_text(summary: Mapping[str, Any]) -> str:
+    """Return whether the constraints hold, with each loss next to its epsilon; with many of them, how many do not."""
+    pairs = zip(summary["constraint_loss"], summary["slack"], strict=True)
+    known = [(loss, loss - slack) for loss, slack in pairs if None not in (loss, slack, summary["feasible"])]
+    verdict = {True: "feasible", False: "violated", None: "-"}[summary["feasible"]]
+    if summary["epsilon_chosen"]:
+        verdict = f"epsilon {summary['epsilon']:.2f}, by its rule"
+    numbers = " ".join(f"{loss:.2f} vs {level:.4g}" for loss, level in known)
+    if len(known) > 2:
+        above, levels = sum(loss > level for loss, level in known), {f"{level:.4g}" for _, level in known}
+        numbers = f"{above} of {len(known)} above {levels.pop() if len(levels) == 1 else 'their epsilons'}"
+    return f"{verdict} ({numbers})" if numbers else verdict
