@@ -37,7 +37,7 @@ from invaug.lab.train import command as train
 from invaug.lab.train import ranks
 from invaug.lab.train.display import Screen
 from invaug.lab.train.folders import free_folder
-from invaug.lab.train.loop import Measured
+from invaug.lab.train.measured import Measured
 from invaug.lab.train.signals import Stopped
 from invaug.lab.train.summary import summarise
 

@@ -23,7 +23,7 @@ from invaug.lab.run import record
 from invaug.lab.train import command as train
 from invaug.lab.train import ranks
 from invaug.lab.train.display import Screen
-from invaug.lab.train.loop import Measured
+from invaug.lab.train.measured import Measured
 
 HELD = 4  # datasets in memory
 EpochDone = Callable[[], None]
