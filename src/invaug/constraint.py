@@ -29,15 +29,15 @@ class Constraint:
 
     transforms: TransformSet
     epsilon: float | Literal["auto"] | Level = "auto"
-    """The loss allowed: a number; "auto", which is `Resilient()`; or such a rule with values of your own."""
+    """The loss allowed: a number, "auto" for `Resilient()`, or a rule with other values."""
     sampler: Sampler = metropolis_hastings
     share: float | None = None
-    """Part of each batch it is evaluated on (with one view per image: measured on at least), drawn anew each time;
-    by default all of it (an eighth)."""
+    """The part of each batch on which the constraint is evaluated, drawn anew each time; by default all of it. With one
+    view per image, the smallest part on which it is measured; by default an eighth."""
 
     def __post_init__(self) -> None:
         check_type("transforms", self.transforms, TransformSet, "a TransformSet")
-        as_level(self.epsilon)  # refuses what is none
+        as_level(self.epsilon)  # refuses an invalid epsilon
         require(self.share is None or 0 < self.share <= 1, f"share must be above 0 and at most 1, got {self.share}")
 
     @cached_property

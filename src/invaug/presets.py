@@ -25,7 +25,7 @@ RECIPE: dict[str, Any] = {
     "cutout": 16,
     "clip": 5.0,
 }
-"""How both train on CIFAR."""
+"""How both train on CIFAR: settings of the laboratory, by their short names."""
 
 
 @dataclass(frozen=True)
@@ -41,7 +41,7 @@ class Preset:
     n_steps: int
     dual_lr: float
     gamma_init_views: float
-    """Where gamma starts with more than one view; with one it starts at 0."""
+    """Initial gamma with several views; with one view it is 0."""
     scoring: str
     scoring_batch: int | None
     identity: bool
@@ -99,7 +99,7 @@ class Preset:
 
 
 PAPER = Preset("paper", 2, 1e-3, 0.0, scoring="frozen", scoring_batch=256, identity=True)
-# "steps: 2" there means two proposals, which is one transition; scoring moves BatchNorm, all proposals at once
+# "steps: 2" in that code means two proposals, which is one transition; scoring updates BatchNorm, all proposals at once
 AUTHORS_CODE = Preset("authors-code", 1, 1e-4, 1.0, scoring="train", scoring_batch=None, identity=False)
 
 PRESETS = {preset.name: preset for preset in (PAPER, AUTHORS_CODE)}

@@ -50,7 +50,7 @@ class InvarianceConstrained(nn.Module):
     """
 
     gamma: Tensor
-    """One per constraint, float64."""
+    """One multiplier per constraint, float64, on the CPU."""
     n_batches: Tensor
 
     def __init__(
@@ -192,7 +192,7 @@ class InvarianceConstrained(nn.Module):
     ) -> tuple[Tensor, float | None]:
         """Return the losses of proposals, and the loss of a guess."""
         leaves_no_trace = own_randomness(generator, inputs.device) if self.scoring == "frozen" else nullcontext()
-        with leaves_no_trace:  # some models draw in eval mode too
+        with leaves_no_trace:  # some models draw random numbers even in eval mode
             return score(model, inputs, targets, self.loss_fn, self.outputs, self.scoring, self.scoring_batch)
 
     def _generator(self) -> torch.Generator:

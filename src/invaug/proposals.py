@@ -30,18 +30,18 @@ class Proposals(NamedTuple):
     """
 
     inputs: Tensor
-    """The kept views as the model sees them, view after view, n_views * images of them."""
+    """The kept views as model input, one view after another: n_views * images rows."""
     targets: Tensor
     draw: Draw
     """All proposals, in the order (n_steps + 1, n_views, images)."""
     chain: Chain
     """How the sampler chose, in tensors of shape (n_views, images)."""
     losses: Tensor
-    """The scores of the kept views; of the first images alone where nothing but a measurement needed them."""
+    """The scores of the kept views, shape (n_views, images); without chains, of the first images only."""
     clean: Tensor
-    """The scores of the clean views of the first images; empty where nobody asked for them."""
+    """The scores of the clean views of the first images; empty if none were requested."""
     guess: float | None
-    """The loss of a guess; None where nothing was scored or the model does not tell."""
+    """The loss of a guess; None if nothing was scored or the outputs have no classes."""
 
     @property
     def kept(self) -> Draw:
@@ -120,12 +120,12 @@ def _propose_chunk(
         scores, guess = torch.empty(0, device=images.device), None
     scores, clean_scores = scores[:n_scored], scores[n_scored:]
     labels = repeat(targets, how.n_views)
-    if how.n_steps == 0:  # one proposal each: nothing to choose
+    if how.n_steps == 0:  # one proposal per image: nothing to choose
         chain = Chain.of_one((how.n_views, n), inputs.device)
         return Proposals(inputs, labels, draw, chain, scores[None], clean_scores, guess)
     scores = scores.view(-1, how.n_views, n)
     chain = constraint.sampler(scores, generator=how.generator)
-    losses = scores.gather(0, chain.state[None]).squeeze(0)  # whatever the sampler says they are
+    losses = scores.gather(0, chain.state[None]).squeeze(0)  # not chain.loss, which any sampler may fill
     return Proposals(take(inputs, _places_of(chain.state)), labels, draw, chain, losses, clean_scores, guess)
 
 

@@ -54,7 +54,7 @@ def seed_own(seed: int, device: torch.device) -> None:
     torch.default_generator.manual_seed(seed)
     if _has_generator(device):
         library = getattr(torch, device.type)
-        with library.device(device) if hasattr(library, "device") else nullcontext():  # mps has one and no choice
+        with library.device(device) if hasattr(library, "device") else nullcontext():  # mps has only one
             library.manual_seed(seed)
 
 

@@ -76,7 +76,7 @@ def metropolis_hastings(losses: Tensor, *, generator: torch.Generator | None = N
     uniforms = _uniforms(losses[1:], generator)
 
     def accept(t: int, current: Tensor, proposed: Tensor) -> Tensor:
-        # a product, not a ratio: 0/0 rejects and x/0 accepts by themselves; equals too small to multiply come second
+        # a product, not a ratio, so that 0/0 rejects and x/0 accepts; the second term is for equal, very small losses
         return (uniforms[t] * current < proposed) | ((current == proposed) & (current > 0) & current.isfinite())
 
     return _run(losses, accept)
@@ -118,7 +118,7 @@ def _run(losses: Tensor, accept: Callable[[int, Tensor, Tensor], Tensor]) -> Cha
     losses = losses if losses.dtype == torch.float64 else losses.float()
     loss, state, accepted = losses[0], torch.zeros_like(losses[0], dtype=torch.long), []
     for t, proposed in enumerate(losses[1:]):
-        # comparisons with NaN are false, so NaN is never entered; the second term leaves it
+        # comparisons with NaN are false, so a chain never enters NaN; the second term lets it leave
         moves = accept(t, loss, proposed) | (loss.isnan() & ~proposed.isnan())
         loss = torch.where(moves, proposed, loss)
         state = torch.where(moves, t + 1, state)
@@ -145,6 +145,6 @@ def _check_losses(losses: Tensor) -> None:
         raise TypeError(f"losses must be a float tensor, got {getattr(losses, 'dtype', type(losses).__name__)}")
     if losses.ndim < 1 or len(losses) == 0:
         raise ValueError(f"losses must have shape (n_steps + 1, batch), got {tuple(losses.shape)}")
-    # on a device the values are not read: the problem checks them with all it reads of a step
+    # values on a device are not read here: the problem checks them with its one read per step
     if losses.device.type == "cpu" and (losses < 0).any():
         raise ValueError(f"losses must not be negative, got {losses[losses < 0].min().item():g}")

@@ -18,7 +18,7 @@ Model = Callable[[Tensor], Any]
 Loss = Callable[[Any, Tensor], Tensor]
 Outputs = Callable[[Any], Any]
 
-DEPTH = 4  # how far modules are looked for inside a function, its closure and the objects it holds
+DEPTH = 4  # how deep the search for modules goes: a function, its closure, the objects it holds
 
 
 def cross_entropy(outputs: Tensor, targets: Tensor) -> Tensor:
@@ -131,7 +131,7 @@ def frozen(model: Model) -> Iterator[Model]:
         >>> model.training
         True
     """
-    # DDP would broadcast buffers in every forward, and wait for ranks that score fewer chunks
+    # DDP would broadcast buffers in every forward pass, and wait for ranks that score fewer chunks
     inner = model.module if isinstance(model, DistributedDataParallel) else model
     modules = modules_of(inner)
     switched = [(module, "training") for module in modules if module.training]

@@ -33,13 +33,13 @@ class Step:
     lagrangian: Tensor
     """loss + gamma · slack, to call backward on; divided by 1 + Σ gamma with one view per image."""
     loss: Tensor
-    """Mean loss of the first rows trained on, one per image, without gradient: the clean ones where all are there."""
+    """Mean loss of the first term, without gradient: of the clean views, or with one view per image of all rows."""
     slack: Tensor
     """Mean loss of the kept views minus epsilon, one per constraint, averaged over ranks; positive = violated."""
     epsilon: Tensor
-    """What the loss of the kept views was held against, one per constraint."""
+    """The level that the loss of the kept views was compared with, one per constraint."""
     outputs: Any
-    """What the model said of the rows of `loss`, without gradient: for accuracy."""
+    """The model's outputs for the rows of `loss`, without gradient: for accuracy."""
     proposals: Sequence[Proposals | None]
     """What each constraint drew, scored and kept; None where epsilon is infinite."""
 

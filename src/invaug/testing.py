@@ -53,7 +53,7 @@ def _check_batch(transforms: TransformSet, images: Tensor, draw: Draw) -> None:
     before = images.clone()
     try:
         changed = transforms.apply(images, draw)
-    except (ValueError, TypeError) as error:  # the set has checks of its own, with the same words
+    except (ValueError, TypeError) as error:  # the set has its own checks, with the same messages
         raise AssertionError(str(error)) from error
     require((images == before).all(), f"{names} must not write to its input", AssertionError)
     device = f"{names} must keep the device {images.device}, got {changed.device}"

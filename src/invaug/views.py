@@ -19,7 +19,7 @@ from invaug.checks import require
 from invaug.constraint import Constraint
 from invaug.proposals import Finish, Proposals, Proposer, empty_rows, propose
 
-LEAST_SHARE = 1 / 8  # of a batch a constraint is measured on with one view per image
+LEAST_SHARE = 1 / 8  # of a batch, on which a constraint is measured with one view per image
 
 
 class Given(NamedTuple):
@@ -62,15 +62,15 @@ class Batch:
     inputs: Tensor
     targets: Tensor
     terms: Sequence[tuple[slice, float]]
-    """The Lagrangian is the sum of the mean loss of these rows times these numbers, minus gamma · epsilon / scale."""
+    """The Lagrangian is Σ weight · mean loss of the rows, for these pairs, minus gamma · epsilon / scale."""
     proposals: Sequence[Proposals | None]
-    """Of each constraint, None where it cannot bind."""
+    """Those of each constraint; None where it cannot bind."""
     gammas: Sequence[float]
     scale: float = 1.0
     kept: Sequence[slice | None] = ()
-    """The rows that are each constraint's kept views; empty where constraints are measured by their scores."""
+    """The rows of each constraint's kept views; empty if constraints are measured by scores."""
     clean: slice | None = None
-    """The rows that are the clean views, where kept ones are beside them."""
+    """The rows of the clean views, if the batch has kept views too."""
     passes: Sequence[int] = ()
     """How many rows each forward pass has; empty for one pass."""
 
@@ -93,7 +93,7 @@ def one(given: Given) -> Batch:
     n, total = len(given.images), 1.0 + sum(given.gammas)
     clean, *parts = systematic_assignment(n, [1.0, *given.gammas], given.how.generator, given.images.device)
     proposals: list[Proposals | None] = [None] * len(parts)
-    # all of them in the order they have, so that plain training is plain training
+    # if all are clean they keep their order, so that plain training is reproduced exactly
     untouched = given.images if len(clean) == n else given.images[clean]
     views = [(clean, given.finish(untouched))] if len(clean) else []
     for k in given.active:

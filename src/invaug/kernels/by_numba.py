@@ -22,7 +22,7 @@ def compiled(function: Any) -> Any:
     options: dict[str, Any] = {"nogil": True, "error_model": "numpy"}
     try:
         return njit(function, cache=True, **options)
-    except RuntimeError:  # no place to write a cache
+    except RuntimeError:  # there is no writable place for a cache
         return njit(function, **options)
 
 
@@ -53,7 +53,7 @@ def affine(source: Array, target: Array, six: Array) -> None:
     n_channels, height, width = source.shape
     step_x, row_x, start_x, step_y, row_y, start_y = six
     flat = source.reshape(n_channels, height * width)
-    # indices are unsigned: a signed one may count from the end, and asking keeps the loops from being vectorised
+    # indices are unsigned: a signed one may count from the end, and checking for that prevents vectorised loops
     pixels = np.empty(width, np.uint32)
     for y in range(height):
         x_fixed, y_fixed = start_x + y * row_x, start_y + y * row_y

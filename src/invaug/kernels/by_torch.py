@@ -155,7 +155,7 @@ def autocontrast_tables(values: Tensor, actions: Actions) -> Tensor:
     # a tensor divided by a tensor: torch turns 255.0 / tensor into a reciprocal, which is off by one here
     scale = torch.full_like(low, 255.0) / (high - low)
     every = torch.arange(256, dtype=torch.float64, device=low.device)
-    # entries below low and above high are no bytes, and are not looked up
+    # entries below low and above high are not valid bytes, but no pixel has such a value
     return torch.where(high > low, every * scale - low * scale, every).to(values.device, torch.uint8)
 
 
@@ -245,7 +245,7 @@ def smooth(images: Tensor, actions: Actions) -> Tensor:
         [13.0, 8.0, 13.0]
     """
     wide = images.float()
-    # a whole number over 13, plus a half, is at least 1/26 away from the next: single precision is enough
+    # n / 13 + 1/2 is never closer than 1/26 to a whole number it does not equal: single precision is enough
     filtered = F.avg_pool2d(wide, 3, stride=1, padding=1, divisor_override=13).add_(wide, alpha=4 / 13).add_(0.5)
     return torch.where(on_device(rules.interior(*images.shape[2:]), images), filtered.floor_(), wide)
 

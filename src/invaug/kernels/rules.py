@@ -19,7 +19,7 @@ SOLARIZE, POSTERIZE, INVERT, BRIGHTNESS, AUTO_CONTRAST, EQUALIZE = TABLES = rang
 KNOWN = range(SOLARIZE, AUTO_CONTRAST)  # tables that do not depend on the image
 COLOR, CONTRAST, SHARPNESS, CUTOUT = BLENDS = range(15, 19)
 
-FAR = 1e6  # pixels, rows per column or a factor: beyond it nothing changes, and fixed point ends
+FAR = 1e6  # pixels, rows per column or a factor: beyond it the result no longer changes, and fixed point would overflow
 
 
 class Actions(NamedTuple):
@@ -56,9 +56,9 @@ def maps(actions: Actions, height: int, width: int) -> Array:
     angle = -np.radians(near % 360.0 * (codes == ROTATE))
     # Pillow rounds to 15 digits, so that quarter turns are exact
     cos, sin = np.round(np.cos(angle), 15), np.round(np.sin(angle), 15)
-    # Pillow moves pure shifts in doubles, not in fixed point, so halves are decided here
+    # Pillow computes pure shifts in float64, not in fixed point, so halves are rounded here
     pixels = np.floor(near + 0.5)
-    # pad by the magnitude, cut the old size out again: one of (2 m + 1)² whole shifts
+    # pad by the magnitude, then crop to the old size: one of (2 m + 1)² whole shifts
     padding = np.trunc(near) * (codes == CROP)
     x, y = np.floor(actions.places.T * (2 * padding + 1)) - padding
     x = x + pixels * (codes == TRANSLATE_X) + width * (codes == FLIP_X)

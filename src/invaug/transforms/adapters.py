@@ -75,7 +75,7 @@ def albumentations(transform: Any, name: str | None = None) -> Op:
 def _seeded_op(library: str, transform: Any, name: str | None, call: Call) -> Op:
     _check_origin(library, transform)
     name = name or type(transform).__name__
-    # a copy of our own: calls change the state of these objects, and whoever holds the original may change it
+    # a copy, because calls change the state of these objects, and the owner may change the original
     return Op(name, partial(_seeded, deepcopy(transform), call, name), 0, N_SEEDS, whole=True, continuous=True)
 
 
@@ -94,9 +94,9 @@ def _seeded(transform: Any, call: Call, name: str, images: Tensor, seeds: Tensor
         random.seed(seed)
         return call(transform, image, seed)
 
-    # autocast would round what the library computes, and the same draw would give other bytes
+    # autocast would round what the library computes, so the same draw would give different bytes
     with _global_generators_restored(), torch.autocast("cpu", enabled=False):
-        # a clone, because some transformations write to what they are given
+        # a clone, because some transformations modify their input
         return on_bytes(images, lambda batch: _one_by_one(one, name, batch.cpu().clone(), seeds).to(batch.device))
 
 

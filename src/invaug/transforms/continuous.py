@@ -26,7 +26,7 @@ def warp(images: Tensor, matrices: Tensor) -> Tensor:
         tensor([0.0000, 0.5000, 0.5000])
     """
     check_images(images)
-    if len(images) == 0:  # affine_grid wants at least one
+    if len(images) == 0:  # affine_grid needs at least one
         return images.clone()
     height, width = images.shape[2:]
     half = torch.tensor([width / 2, height / 2, 1.0], dtype=matrices.dtype, device=matrices.device)

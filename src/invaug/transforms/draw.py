@@ -56,7 +56,7 @@ class Draw:
             if values.shape != wanted:
                 rule = f"one row per image and one column per layer, so shape {tuple(wanted)}"
                 raise ValueError(f"{name} must have {rule}, got {tuple(values.shape)}")
-            object.__setattr__(self, name, values)  # the way round a frozen dataclass
+            object.__setattr__(self, name, values)  # the dataclass is frozen
 
     def __len__(self) -> int:
         return len(self.op)

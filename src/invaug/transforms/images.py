@@ -95,7 +95,7 @@ def on_host(numbers: Tensor) -> Array:
         array([1., 2.], dtype=float32)
     """
     here = (numbers.detach() if numbers.requires_grad else numbers).cpu()
-    # .numpy() is an operation of torch, which counts, and which a mode for fake tensors takes over
+    # .numpy() goes through the dispatcher of torch, which costs time and which fake tensors intercept
     return here.numpy() if torch.compiler.is_compiling() else np.from_dlpack(here)
 
 

@@ -80,7 +80,7 @@ class Op:
     signed: bool = False
     """The magnitude gets a random sign."""
     whole: bool = False
-    """Steps are cut to whole numbers, as TrivialAugment cuts degrees, pixels, bits and thresholds."""
+    """Steps are truncated to whole numbers, as in TrivialAugment for degrees, pixels, bits and thresholds."""
     continuous: bool = False
     """The magnitude is drawn from the whole range instead of from levels."""
     n_magnitudes: int = 1
@@ -90,7 +90,7 @@ class Op:
     pixels_of: Literal["width", "height", "side"] | None = None
     """The magnitude counts pixels of this extent, and scales with it in a set that has a reference size."""
     geometric: bool = False
-    """The operation moves pixels; known of the operations that come with this package."""
+    """The operation moves pixels; set automatically for the operations of this package."""
 
     def __post_init__(self) -> None:
         require(self.name, "name must not be empty")
@@ -137,4 +137,4 @@ EXTRA: tuple[Op, ...] = (
     Op("Cutout", cutout, 0, 16, whole=True, placed=True, pixels_of="side"),
     Op("Crop", crop, 0, 4, whole=True, placed=True, pixels_of="side"),
 )
-"""Operations of other augmentation lists; the named sets stay TrivialAugment's."""
+"""Operations from other augmentation methods; the named sets do not contain them."""

@@ -35,9 +35,9 @@ class TransformSet:
     min_level: int = 0
     """The lowest level drawn: 1 leaves out level 0, as the authors' proposals do."""
     reference_size: int | None = None
-    """If given, magnitudes in pixels are for images this large and grow with the image."""
+    """If given, magnitudes in pixels refer to images of this size and grow with the image."""
     depth: int = 1
-    """How many operations, drawn independently, follow one another on each image."""
+    """How many operations, drawn independently, are applied in sequence to each image."""
     # a field, because torch.compile cannot enter a cached property
     _codes: tuple[int, ...] = field(init=False, repr=False, compare=False)
     """The code of each operation; empty if some operation is not a byte operation."""
@@ -97,10 +97,10 @@ class TransformSet:
         require(n >= 0, f"n must not be negative, got {n}")
         device = None if generator is None else generator.device
         # operation, level, magnitudes (the first is a sign where levels are drawn), two for the place; sets of up to
-        # two magnitudes take the same numbers from the generator, so changing a set does not shift what follows
+        # two magnitudes consume equally many numbers, so exchanging a set does not change later draws
         shape = (self.depth, 4 + max(self._n_magnitudes, 2), n)
         numbers = torch.rand(shape, dtype=torch.float64, generator=generator, device=device).cpu().numpy()
-        # numpy, because for a few numbers per image the calls are the cost, and torch's cost five times as much
+        # numpy, because for a few numbers per image the cost is in the calls, and torch's are five times as slow
         op = (numbers[:, 0] * len(self.ops)).astype(np.int64)
         level = (numbers[:, 1] * (self.n_levels - self.min_level)).astype(np.int64) + self.min_level
         magnitude = self._magnitudes[(numbers[:, 2] < 0.5).view(np.int8), op, level][..., None]
@@ -148,7 +148,7 @@ class TransformSet:
         check_type("images", images, Tensor, "a torch.Tensor")
         require(images.ndim, "images must have a batch dimension, got a single number: unsqueeze(0) adds one")
         ops, numbers, _ = self._read(draw, len(images))
-        # the draw's own where nothing is scaled, so that gradients reach them
+        # without scaling, the tensor of the draw itself, so that gradients reach it
         magnitudes = torch.from_numpy(self._scale(images, ops, numbers)) if self.reference_size else draw.magnitude
         for i in range(draw.depth):
             images = self._transform(images, ops[:, i], magnitudes[:, i], draw.place[:, i])
@@ -243,7 +243,7 @@ class TransformSet:
 
 def _call(op: Op, images: Tensor, magnitudes: Tensor, places: Tensor) -> Tensor:
     given = magnitudes.squeeze(1) if op.n_magnitudes == 1 else magnitudes
-    # byte operations want their numbers on the host
+    # byte operations read their numbers on the host
     numbers = given if isinstance(op.function, Rule) else floats_for(images, given)
     return check_output(op.name, images, op(images, numbers, places))
 

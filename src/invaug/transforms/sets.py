@@ -166,4 +166,4 @@ def _trivial_augment(
 
 _CONTINUOUS = (rotations(math.pi), translations(7), scalings(math.log(2)))
 KNOWN: tuple[Op, ...] = (*wide().ops, *EXTRA, *(op for each in _CONTINUOUS for op in each.ops))
-"""Every operation there is, at its widest; those of the synthetic experiments at their range there."""
+"""Every operation of the package at its widest range; the continuous ones as in the synthetic experiments."""
