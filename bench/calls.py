@@ -41,20 +41,20 @@ def calls_of_apply(transforms: TransformSet, n: int, device: str) -> int:
 
 def count_step(n: int, views: str) -> tuple[int, int]:
     """Return how many ATen calls one default step makes with a small model, and how often it reads from the device."""
-    reads, read = [], step.read
-    step.read = lambda numbers: reads.append(1) or read(numbers)
+    reads, read = [], step.read_from_device
+    step.read_from_device = lambda numbers: reads.append(1) or read(numbers)
     problem = InvarianceConstrained(Constraint(sets.wide()), gamma_init=1.0, views=views)
     model = nn.Sequential(nn.Flatten(), nn.Linear(3 * SIZE * SIZE, 10))
     images, targets = torch.zeros(n, 3, SIZE, SIZE, dtype=torch.uint8), torch.zeros(n, dtype=torch.long)
     with Calls() as calls:
         problem.dual_step(problem(model, images, targets).slack)
-    step.read = read
+    step.read_from_device = read
     return calls.count, len(reads)
 
 
 def main() -> None:
     argparse.ArgumentParser(description=__doc__, epilog=f"example: {EXAMPLE}").parse_args()
-    dispatch.available = lambda: False  # type: ignore[assignment]
+    dispatch.has_numba = lambda: False  # type: ignore[assignment]
     rows = [[str(n), *(str(calls_of_apply(sets.wide(), n, device)) for device in ("cpu", "meta"))] for n in BATCHES]
     print(f"ATen calls of `sets.wide().apply`, colour images of {SIZE} px, without numba")
     timing.print_table(["images", "on the CPU", "on another device"], rows)

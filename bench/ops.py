@@ -109,12 +109,12 @@ def one_by_one(function: Callable[[Any], Any], batch: Iterable[Any]) -> list[Any
 
 
 def by_torch(transforms: TransformSet, images: Tensor) -> Tensor:
-    """Apply a random draw without numba."""
-    usable, dispatch.usable = dispatch.usable, lambda images: False
+    """Return what `apply` gives without numba."""
+    can_run, dispatch.can_run_compiled = dispatch.can_run_compiled, lambda images: False
     try:
         return transforms.apply(images, transforms.draw(len(images)))
     finally:
-        dispatch.usable = usable
+        dispatch.can_run_compiled = can_run
 
 
 def by_invaug(transforms: TransformSet, images: Tensor) -> Tensor:

@@ -41,15 +41,15 @@ def photographs() -> Tensor:
 
 
 @pytest.fixture(scope="session")
-def torch_path() -> Apply:
+def apply_by_torch() -> Apply:
     return by_torch
 
 
-@pytest.fixture(params=["fused", "torch"])
-def path(request, monkeypatch: pytest.MonkeyPatch) -> str:
-    """Run a test twice: with numba, and as if it were not installed."""
+@pytest.fixture(params=["numba", "torch"])
+def both_backends(request, monkeypatch: pytest.MonkeyPatch) -> str:
+    """Run a test on each back end: with numba, and as if it were not installed."""
     if request.param == "torch":
-        monkeypatch.setattr(dispatch, "available", lambda: False)
+        monkeypatch.setattr(dispatch, "has_numba", lambda: False)
     return request.param
 
 

@@ -4,9 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
-from difflib import get_close_matches
 
-MANY = 25  # more names than one line should list
+from invaug import checks
 
 
 class UserError(ValueError):
@@ -22,12 +21,8 @@ class RunError(RuntimeError):
 
 
 def nearest(name: str, names: Iterable[str]) -> str:
-    """Return a hint for an unknown name: the nearest known ones, or all of them."""
-    known = sorted(names)
-    near = get_close_matches(name, known, 3, 0.5)
-    if near:
-        return f"did you mean {' or '.join(near)}?"
-    return f"choose one of {', '.join(known)}" if len(known) <= MANY else "see invaug ls"
+    """Return a hint for an unknown name: the known names most like it, or else where to find all of them."""
+    return checks.nearest(name, names, otherwise="see invaug ls")
 
 
 @contextmanager

@@ -102,7 +102,7 @@ def fit(
 def _out_of_reach(rows: list[Row], training: Training) -> list[bool]:
     """Return which constraints cannot be met; a level that a rule sets is never out of reach."""
     constraints = training.problem.constraints
-    return [stuck and not each.level.chosen for stuck, each in zip(out_of_reach(rows), constraints, strict=True)]
+    return [stuck and not each.level.adapts for stuck, each in zip(out_of_reach(rows), constraints, strict=True)]
 
 
 def _go_back(folder: Path, training: Training, watch: Watch) -> None:
