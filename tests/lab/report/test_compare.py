@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from invaug.lab.report.assemble import document_of
-from invaug.lab.report.groups import grouped
+from invaug.lab.report.groups import group_runs
 from invaug.lab.report.read import read_runs
 from invaug.lab.report.sections import compare
 from tests.support.pages import (
@@ -20,7 +20,7 @@ from tests.support.pages import (
 
 
 def test_seeds_of_one_experiment_belong_together_under_what_differs(tmp_path: Path) -> None:
-    groups = grouped(read_runs(sweep(tmp_path)))
+    groups = group_runs(read_runs(sweep(tmp_path)))
     assert [group.label for group in groups] == [
         "trivial", "invaug, epsilon 0.6, n_steps 1", "invaug, epsilon 1, n_steps 1",
         "invaug, epsilon 1.6, n_steps 1", "uniform, epsilon 1", "invaug, epsilon 1, n_steps 4",
@@ -37,15 +37,15 @@ def test_constraints_of_several_runs_have_their_columns(tmp_path: Path) -> None:
 
 
 def test_differences_are_paired_by_seed_against_the_plainest_method(tmp_path: Path) -> None:
-    (table,) = compare.differences(grouped(read_runs(sweep(tmp_path))))
+    (table,) = compare.differences(group_runs(read_runs(sweep(tmp_path))))
     assert "minus that of trivial" in table.title
     assert table.rows[1] == ("invaug, epsilon 1, n_steps 1", 3, "+6.00", "+6.00 to +6.00")
 
 
 def test_one_common_seed_has_a_difference_and_no_interval(tmp_path: Path) -> None:
     runs = read_runs([write_run(tmp_path / "a", method="trivial"), write_run(tmp_path / "b", accuracy=0.95)])
-    assert compare.differences(grouped(runs))[0].rows == (("invaug", 1, "+5.00", "one common seed: no interval"),)
-    assert "too few common seeds" in compare.verdict(grouped(runs))
+    assert compare.differences(group_runs(runs))[0].rows == (("invaug", 1, "+5.00", "one common seed: no interval"),)
+    assert "too few common seeds" in compare.verdict(group_runs(runs))
 
 
 def test_runs_that_vary_everything_have_every_comparison(tmp_path: Path) -> None:

@@ -8,7 +8,7 @@ from pathlib import Path
 from invaug.lab.report import page
 from invaug.lab.report.assemble import document_of
 from invaug.lab.report.drawing import svg
-from invaug.lab.report.groups import grouped
+from invaug.lab.report.groups import group_runs
 from invaug.lab.report.read import read_run, read_runs
 from invaug.lab.report.runs import Run
 from invaug.lab.report.sections import words
@@ -55,7 +55,7 @@ def test_many_constraints_of_several_runs_have_a_figure_each(tmp_path: Path) -> 
     titles = [figure.title for figure in found.figures if figure.key.startswith("gamma")]
     assert titles == [*(f"γ of {name}" for name in names), "γ of wide set"]
     assert any("several constraints" in note for note in found.notes)
-    labels = [group.label for group in grouped(read_runs([*runs, tmp_path / "c"]))]
+    labels = [group.label for group in group_runs(read_runs([*runs, tmp_path / "c"]))]
     assert len(set(labels)) == 3
     assert labels[0].startswith("ranges family 0: Rotate 0.5, ")
 

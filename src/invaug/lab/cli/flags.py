@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Callable
+from functools import wraps
 from pathlib import Path
 from types import UnionType
-from typing import Annotated, Any, Literal, Optional, Union, get_args, get_origin
+from typing import Annotated, Any, Literal, Optional, Union, get_args, get_origin, get_type_hints
 
 import typer
 from pydantic.fields import FieldInfo
@@ -14,10 +15,13 @@ from typer.core import TyperCommand
 
 from invaug.lab.config.schema import PLACES, RECORDS
 
-Fixed = tuple[str, Any, Any, Any]
-"""Name, type, typer's option, default."""
 FIRST = "Options"
 ALL = "--help-all"
+COMMON = {
+    *("data_dir", "val_fraction", "image_size", "model", "method", "preset", "set", "epsilon"),
+    *("epochs", "batch_size", "lr", "seed", "device"),
+}
+"""Settings that `--help` lists; `--help-all` lists every one."""
 
 
 def folder(name: str) -> Path:
@@ -66,15 +70,18 @@ def _print_all(ctx: typer.Context, wanted: bool) -> None:
         raise typer.Exit
 
 
-def with_config(function: Callable[..., None], fixed: list[Fixed]) -> Callable[..., None]:
-    """Return the command: its own flags, then one for each setting of the config."""
+def with_config(function: Callable[..., None]) -> Callable[..., None]:
+    """Return the command: the flags of the function's own parameters, then one for each setting of the config."""
+    hints = get_type_hints(function, include_extras=True)
+    own = [p for p in inspect.signature(function).parameters.values() if p.kind is not p.VAR_KEYWORD]
+    head = [p.replace(annotation=hints[p.name], kind=p.KEYWORD_ONLY) for p in own]
     option = typer.Option(ALL, is_eager=True, callback=_print_all, help="list every setting and exit")
-    head = [
-        inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, default=default, annotation=Annotated[kind, option])
-        for name, kind, option, default in [*fixed, ("help_all", bool, option, False)]
-    ]
-    parameters = head + _flags({name for name, *_ in fixed})
+    help_all = inspect.Parameter(
+        "help_all", inspect.Parameter.KEYWORD_ONLY, default=False, annotation=Annotated[bool, option]
+    )
+    parameters = [*head, help_all, *_flags({p.name for p in own})]
 
+    @wraps(function)
     def command(**values: Any) -> None:
         values.pop("help_all", None)
         function(**values)
@@ -92,7 +99,7 @@ def _flags(taken: set[str]) -> list[inspect.Parameter]:
             continue
         flag = "--" + name.replace("_", "-")
         spelled = f"{flag}/--no-{flag[2:]}" if place.info.annotation is bool else flag
-        panel = place.record if place.info.json_schema_extra else f"-{place.record}"
+        panel = place.record if name in COMMON else f"-{place.record}"
         option = typer.Option(spelled, help=_flag_help(place.info), show_default=False, rich_help_panel=panel)
         annotation: Any = Annotated[Optional[_flag_type(place.info.annotation)], option]  # noqa: UP045
         parameters.append(inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, default=None, annotation=annotation))

@@ -10,6 +10,7 @@ import torch
 from invaug.lab.data import decode
 from invaug.lab.errors import UserError
 from invaug.lab.run.folder import Predictor, load, read_config
+from invaug.lab.terminal import with_progress
 
 BATCH = 64  # files decoded and classified at once
 
@@ -23,7 +24,7 @@ def predict_files(run: Path, images: list[Path], top: int, *, trust_model: bool 
     with decode.quiet():
         found = [
             _predict(predictor, images[start : start + BATCH], shape, top)
-            for start in decode.with_progress(starts, "predicting")
+            for start in with_progress(starts, "predicting")
         ]
     return [row for rows in found for row in rows]
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
-from invaug.lab.report.document import Cell, Document, Part, Section, Table
-from invaug.lab.report.groups import OF_THE_MACHINE, Group, grouped, members
+from invaug.lab.report.document import Document, Part, Section, Table
+from invaug.lab.report.groups import OF_THE_MACHINE, Group, group_runs, members
 from invaug.lab.report.runs import Run
 from invaug.lab.report.sections import (
     ablations,
@@ -25,7 +25,7 @@ FIRST_SCREEN = ("gamma", "constraint-loss", "final-gamma")  # figures of the fir
 
 def document_of(runs: Sequence[Run]) -> Document:
     """Return what there is to show of some runs."""
-    groups = grouped(runs)
+    groups = group_runs(runs)
     trained = [group for group in groups if any(run.epochs for run in group.runs)]
     alone = len(runs) == 1
     return Document(
@@ -41,10 +41,10 @@ def document_of(runs: Sequence[Run]) -> Document:
 def _sections(runs: Sequence[Run], groups: Sequence[Group], trained: Sequence[Group]) -> Iterator[Section]:
     over_time = dynamics.figures(members(groups)) + (constraints.final_gammas(runs[0]) if len(runs) == 1 else [])
     first = tuple(figure for figure in over_time if figure.key.startswith(FIRST_SCREEN))
-    yield Section("γ, and the loss it answers to", first)
+    yield Section("γ and the loss on transformed images", first)
     yield Section("Experiments compared", tuple(ablations.figures(trained)))
     yield Section("Over the epochs", tuple(figure for figure in over_time if figure not in first))
-    yield Section("What was kept", tuple(kept.figures(trained)))
+    yield Section("Which transformations were kept", tuple(kept.figures(trained)))
     yield from evaluation.sections(runs)
     yield from certificate.sections(runs)
     yield from gallery.sections(runs)
@@ -55,8 +55,7 @@ def _notes(runs: Sequence[Run], groups: Sequence[Group]) -> Iterator[str]:
     for run in runs:
         yield from (f"{run.name}: {note}" if len(runs) > 1 else note for note in run.notes)
     if held_out := sum(run.is_held_out for run in runs):
-        said = "their test accuracy is that of held-out training images"
-        yield f"{held_out} of {len(runs)} runs read no test image: {said}"
+        yield f"{held_out} of {len(runs)} runs read no test image: their accuracy is on held-out training images"
     datasets = sorted({run.dataset for run in runs})
     if len(datasets) > 1:
         yield f"runs of different datasets ({', '.join(datasets[:5])}): no figure compares their errors"
@@ -85,11 +84,9 @@ def _tables(runs: Sequence[Run], groups: Sequence[Group]) -> Iterator[Part]:
 def _runs(runs: Sequence[Run]) -> Table:
     rows = []
     for run in runs:
-        gammas = [gamma for gamma in run.last.gamma if gamma is not None] if run.epochs else []
-        said: Cell = gammas[0] if len(gammas) == 1 else ", ".join(f"{gamma:.3g}" for gamma in gammas) or None
-        ends: list[Cell] = [run.test_accuracy, said]
-        start = (run.name, run.label, run.text("preset"), run.text("seed"), len(run.epochs))
-        rows.append((*start, *ends, words.verdict(run)))
+        gammas = ", ".join(f"{gamma:.3g}" for _, gamma in constraints.by_gamma(constraints.outcomes(run))) or None
+        settings = (run.label, run.text("preset"), run.text("seed"))
+        rows.append((run.name, *settings, len(run.epochs), run.test_accuracy, gammas, words.verdict(run)))
     columns = ("run", "method", "preset", "seed", "epochs", "test accuracy", "γ", "verdict")
     return Table("Runs, after their last epoch", columns, tuple(rows), "runs")
 

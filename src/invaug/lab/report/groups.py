@@ -68,7 +68,7 @@ def members(groups: Sequence[Group]) -> list[Member]:
     return [Member(run, group.colour, group.label) for _, run, group in order]
 
 
-def grouped(runs: Sequence[Run]) -> list[Group]:
+def group_runs(runs: Sequence[Run]) -> list[Group]:
     """Return the runs by experiment, in the order given."""
     keys = _decisive(runs)
     places: dict[tuple[str, ...], list[int]] = {}
@@ -121,7 +121,7 @@ def baseline_of(groups: Sequence[Group]) -> Group:
     return (ranked or trained)[0]
 
 
-def paired(group: Group, base: Group) -> list[float]:
+def paired_differences(group: Group, base: Group) -> list[float]:
     """Return the differences of test accuracy at the seeds (and folds) both groups have."""
     known = {_repeat(run): run.test_accuracy for run in base.runs}
     found = [(run.test_accuracy, known.get(_repeat(run))) for run in group.runs]

@@ -45,7 +45,7 @@ class Table:
     """Columns of shares, which people read in percent; files for machines keep the plain number."""
 
 
-def shown(cell: Cell, percent: bool = False) -> str:
+def cell_text(cell: Cell, percent: bool = False) -> str:
     """Return a cell as a reader wants it: four digits, a dash for nothing."""
     if isinstance(cell, float):
         return f"{cell:.2%}" if percent else f"{cell:.4g}"
@@ -55,7 +55,7 @@ def shown(cell: Cell, percent: bool = False) -> str:
 def cell_texts(table: Table) -> list[list[str]]:
     """Return the rows as texts for people."""
     percent = [name in table.percent for name in table.columns]
-    return [[shown(cell, as_share) for cell, as_share in zip(row, percent, strict=True)] for row in table.rows]
+    return [[cell_text(cell, as_share) for cell, as_share in zip(row, percent, strict=True)] for row in table.rows]
 
 
 def is_numeric(table: Table, column: int) -> bool:

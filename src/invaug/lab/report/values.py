@@ -54,12 +54,12 @@ def interval(value: Any) -> tuple[float, float] | None:
     return (ends[0], ends[1]) if len(ends) == 2 else None
 
 
-def table_in(value: Any) -> Mapping[str, Any]:
+def table_in(value: Any) -> Found:
     """Return a table, an empty one for anything else."""
     return value if isinstance(value, dict) else {}
 
 
-def rows_in(value: Any) -> Sequence[Mapping[str, Any]]:
+def rows_in(value: Any) -> Sequence[Found]:
     """Return the tables in a list, none for anything else."""
     return [row for row in value if isinstance(row, dict)] if isinstance(value, list) else []
 

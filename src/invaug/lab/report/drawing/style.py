@@ -29,7 +29,7 @@ def picture_style() -> str:
     return re.sub(r"var\(--(\w+)\)", lambda match: colours[match[1]], text_of("figure.css"))
 
 
-def hashed(text: str) -> str:
+def csp_hash(text: str) -> str:
     """Return how a content security policy names an inline text."""
     return f"'sha256-{base64.b64encode(hashlib.sha256(text.encode()).digest()).decode()}'"
 
@@ -38,6 +38,6 @@ def policy(style: str, script: str, live: bool) -> str:
     """Return the content security policy: this sheet, this script, pictures inside the page, nothing else."""
     talk = "connect-src 'self'; " if live else ""
     return (
-        f"default-src 'none'; style-src {hashed(style)}; script-src {hashed(script)}; img-src data:; {talk}"
+        f"default-src 'none'; style-src {csp_hash(style)}; script-src {csp_hash(script)}; img-src data:; {talk}"
         "base-uri 'none'; form-action 'none'"
     )

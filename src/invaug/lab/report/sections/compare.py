@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from invaug.lab.report.document import Cell, Table, Tile
-from invaug.lab.report.groups import Group, Value, baseline_of, mean_of, paired, seconds_per_epoch
+from invaug.lab.report.groups import Group, Value, baseline_of, mean_of, paired_differences, seconds_per_epoch
 from invaug.lab.report.intervals import Estimate, estimate
 from invaug.lab.report.runs import Run
 from invaug.lab.report.sections.constraints import names_of
@@ -57,7 +57,7 @@ def verdict(groups: Sequence[Group]) -> str:
     base = baseline_of(groups)
     if base is best:
         return f"{leader}{', the baseline itself' if len(ranked) > 1 else ''}."
-    gain = estimate(paired(best, base) or [0.0])
+    gain = estimate(paired_differences(best, base) or [0.0])
     if gain.interval is None:
         return f"{leader}; too few common seeds with {base.label} for an interval of the difference."
     outcome = "not separable from" if gain.interval[0] <= 0 <= gain.interval[1] else "more than"
@@ -109,7 +109,7 @@ def differences(groups: Sequence[Group]) -> list[Table]:
     base = baseline_of(groups)
     rows = []
     for group in groups:
-        pairs = paired(group, base) if group is not base else []
+        pairs = paired_differences(group, base) if group is not base else []
         if pairs:
             gain = estimate(pairs)
             ends = gain.interval and " to ".join(f"{100 * end:+.2f}" for end in gain.interval)

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 
 from invaug.lab.report.document import Figure
 from invaug.lab.report.drawing.axes import N_COLOURS
-from invaug.lab.report.drawing.figures import Lines, Rule, Series, table_of, thinned
+from invaug.lab.report.drawing.figures import Lines, Rule, Series, table_of, thin_lines
 from invaug.lab.report.groups import Member
 from invaug.lab.report.runs import Run
 from invaug.lab.report.sections.constraints import names_of, outcomes, what_gamma_is
@@ -59,7 +59,7 @@ def _figure(
     percent: bool = False,
 ) -> Figure | None:
     """Return the figure, None if it would be empty."""
-    drawn, stride = thinned([line for line in lines if _known(line)])
+    drawn, stride = thin_lines([line for line in lines if _known(line)])
     if not drawn:
         return None
     reading += f" One epoch in {stride} is drawn." if stride > 1 else ""

@@ -2,22 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
+from statistics import fmean
 from typing import Any
 
 from invaug.lab.insights.thresholds import FULLY, MOSTLY, VERDICTS
 from invaug.lab.report.document import Cell, Document, Figure, Section, Table, Tile
 from invaug.lab.report.drawing.figures import Bars, Rule
 from invaug.lab.report.read import read_document
-from invaug.lab.report.values import MAX_OPS, interval, list_in, number, rows_in, short, table_in
+from invaug.lab.report.values import MAX_OPS, Found, interval, list_in, number, rows_in, short, table_in
 from invaug.lab.run.documents import INSIGHTS
 
-Found = Mapping[str, Any]
 
-
-def over(content: Document, folders: Sequence[Path]) -> Document:
+def with_insights(content: Document, folders: Sequence[Path]) -> Document:
     """Return the page of an insights folder: what the trainings under it say stands first, then the trainings."""
     if len(folders) != 1 or not (folders[0] / INSIGHTS).is_file():
         return content
@@ -48,12 +47,8 @@ def families_in(found: Any) -> list[Found]:
 
 def verdict(rows: Sequence[Found]) -> str:
     """Return in one sentence which symmetries are learned, mostly learned and not learned."""
-    said = []
-    for kind in VERDICTS:
-        names = [_name(row) for row in rows if row.get("verdict") == kind]
-        if names:
-            said.append(f"{kind}: {', '.join(names)}")
-    text = "; ".join(said)
+    kinds = {kind: [_name(row) for row in rows if row.get("verdict") == kind] for kind in VERDICTS}
+    text = "; ".join(f"{kind}: {', '.join(names)}" for kind, names in kinds.items() if names)
     return f"{text[:1].upper()}{text[1:]}."
 
 
@@ -80,24 +75,21 @@ def gammas(rows: Sequence[Found]) -> Figure:
 
 
 def _suggested(found: Found) -> list[Table]:
-    rows: list[tuple[Cell, ...]] = []
-    for name, pair in list(table_in(found.get("suggested")).items())[:MAX_OPS]:
-        ends = interval(pair) or (None, None)
-        rows.append((short(name, 30), *ends))
+    entries = list(table_in(found.get("suggested")).items())[:MAX_OPS]
+    rows = tuple((short(name, 30), *(interval(ends) or (None, None))) for name, ends in entries)
     title = "Suggested set (suggested.toml, for invaug train --config)"
-    return [Table(title, ("operation", "from", "to"), tuple(rows), "suggested")] if rows else []
+    return [Table(title, ("operation", "from", "to"), rows, "suggested")] if rows else []
 
 
 def _tiles(found: Found, rows: Sequence[Found]) -> list[Tile]:
     accuracies = [value for value in map(number, list_in(found.get("clean_accuracy"))) if value is not None]
     limits = (f"γ up to {FULLY:g}", f"γ up to {MOSTLY:g}", f"γ above {MOSTLY:g}")
-    kinds = dict(zip(VERDICTS, limits, strict=True))
     tiles = [
         Tile(kind, str(sum(row.get("verdict") == kind for row in rows)), f"of {len(rows)} families, {limit}")
-        for kind, limit in kinds.items()
+        for kind, limit in zip(VERDICTS, limits, strict=True)
     ]
     if accuracies:
-        mean, n = sum(accuracies) / len(accuracies), len(accuracies)
+        mean, n = fmean(accuracies), len(accuracies)
         tiles.append(Tile("held-out accuracy", f"{mean:.1%}", f"{n} seed{'s' * (n > 1)}, images as they are"))
     return tiles
 
