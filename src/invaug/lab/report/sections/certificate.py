@@ -50,7 +50,7 @@ def describe_certificate(certificate: Found, ending: str = "", name: str = "") -
     found = constraints_in(certificate)
     for i, entry in enumerate(found, 1):
         own = f"{ending}-{i}" if len(found) > 1 else ending
-        title = f"How invariant the model is, with confidence{name}, under {short(entry.get('name', '?'), 40)}"
+        title = f"How invariant the model is, with confidence{name} ({short(entry.get('name', '?'), 40)})"
         tables = (_laws(entry, own), _operations(entry, own), _levels(entry, own), _classes(entry, own))
         yield Section(title, (*sentences(entry, certificate), *(part for part in tables if part)))
     yield Section(f"Scope of the certificate{name}", tuple(_scope(certificate)))
