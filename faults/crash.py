@@ -305,7 +305,7 @@ def signals(tries: int, folder: Path) -> Iterable[str]:
         words = small.arguments(data, out)
         step, after = int(random.integers(1, small.N_STEPS - 4)), 0.01 * random.random()
         ended = run(words, signum=signum, mark=STEP.decode(), count=step, after=after, faults={"slow_steps": 0.005})
-        told = re.search(r"go on with: invaug (.+)\n", ended.said)
+        told = re.search(r"resume with: invaug (.+)\n", ended.said)
         if ended.code != EXITS[signum] or told is None or small.last(out).step != ended.n_steps:
             wrong = f"exit {ended.code} after {ended.n_steps} steps: {ended.said}"
         else:

@@ -36,7 +36,7 @@ def run_experiment(request: Request, console: Screen, *, quiet: bool = False) ->
     total = sum(map(cost, waiting))
     with resumable(request.command()), bar(len(jobs), len(jobs) - len(waiting), total, cost, console, quiet) as shown:
         try:
-            run_jobs(iter(waiting), shown, at_once=request.at_once, on=request.on, ended=lambda _: None)
+            run_jobs(iter(waiting), shown, at_once=request.jobs, on=request.on, ended=lambda _: None)
         except Stopped:
             write_results(request)
             raise
