@@ -29,15 +29,18 @@ class InsightsPlan:
     settings: dict[str, Any]
     """The config of each training, except for its seed and its families."""
 
-    def job(self, name: str, seed: int, families: Mapping[str, Ranges], folder: Path, places: Mapping[str, Any]) -> Job:
+    def job(
+        self, label: str, seed: int, families: Mapping[str, Ranges], folder: Path, places: Mapping[str, Any]
+    ) -> Job:
         """Return the training of one network under a constraint per family."""
         settings = {**self.settings, "families": dict(families)}
-        return Job(name, settings, seed, folder / name, places=places, under_families=True)
+        return Job(label, settings, seed, folder, places=places, under_families=True)
 
 
 def answer_by(plan: InsightsPlan, folder: Path, places: Mapping[str, Any], train: Train) -> Answer:
     """Return the gamma of every family, and how far each is learned."""
-    jobs = [plan.job(f"seed-{seed}", seed, plan.families, folder, places) for seed in range(plan.seeds)]
+    seeds = range(plan.seeds)
+    jobs = [plan.job("full ranges", seed, plan.families, folder / f"seed-{seed}", places) for seed in seeds]
     train(jobs)
     outcomes = [outcome_of(job) for job in jobs]
     findings = {
@@ -52,7 +55,7 @@ def answer_by(plan: InsightsPlan, folder: Path, places: Mapping[str, Any], train
     }
 
     def gammas_of(number: int, families: Mapping[str, Ranges]) -> dict[str, float]:
-        job = plan.job(f"round-{number}", 0, families, folder, places)
+        job = plan.job(f"round {number}", 0, families, folder / f"round-{number}", places)
         train([job])
         return {name: outcome_of(job)["numbers"][f"gamma.{name}"] for name in families}
 
