@@ -18,6 +18,7 @@ import numpy as np
 from PIL import Image
 
 from invaug.lab.data import known as sources
+from invaug.lab.data.readers import CIFAR10_NAMES
 
 FOLDER = "cifar-10-batches-bin"
 FIRST = f"{FOLDER}/data_batch_1.bin"
@@ -35,8 +36,7 @@ def trusted(name: str, root: Path) -> Iterator[None]:
         return file._replace(md5=hashlib.md5(found.read_bytes()).hexdigest()) if found else file  # noqa: S324
 
     source = sources.SOURCES[name]
-    layouts = tuple(layout._replace(files=tuple(map(known, layout.files))) for layout in source.layouts)
-    with patch.dict(sources.SOURCES, {name: source._replace(layouts=layouts)}):
+    with patch.dict(sources.SOURCES, {name: source._replace(files=tuple(map(known, source.files)))}):
         yield
 
 
@@ -49,7 +49,7 @@ def records(n_labels: int, seed: int) -> bytes:
 
 def cifar10_files() -> dict[str, bytes]:
     """Return the six files of a small CIFAR-10."""
-    return {file.name: records(1, i) for i, file in enumerate(sources.CIFAR10_FILES)}
+    return {name: records(1, i) for i, name in enumerate(CIFAR10_NAMES)}
 
 
 def member(name: str, content: bytes = b"", kind: bytes = tarfile.REGTYPE, link: str = "", size: int = -1) -> bytes:
@@ -92,6 +92,14 @@ def write_tar(path: Path, head: bytes) -> None:
     """Write the official tar of a small CIFAR-10 behind a head that means harm."""
     members = b"".join(member(f"{FOLDER}/{name}", content) for name, content in cifar10_files().items())
     path.write_bytes(gzip.compress(head + members + bytes(1024), 1))
+
+
+def cifar100_tar() -> bytes:
+    """Return the official tar of a small CIFAR-100."""
+    names = b"".join(b"kind_%d\n" % i for i in range(10))
+    files = {"train.bin": records(2, 1), "test.bin": records(2, 2), "fine_label_names.txt": names}
+    members = b"".join(member(f"cifar-100-binary/{name}", content) for name, content in files.items())
+    return gzip.compress(members + bytes(1024), 1)
 
 
 class Entry(NamedTuple):
@@ -158,7 +166,8 @@ def idx_files() -> dict[str, bytes]:
     pixels = np.random.default_rng(0).integers(256, size=(20, 28, 28), dtype=np.uint8)
     content = {3: b"\0\0\x08\x03" + struct.pack(">III", 20, 28, 28) + pixels.tobytes(),
                1: b"\0\0\x08\x01" + struct.pack(">I", 20) + bytes(i % 10 for i in range(20))}  # fmt: skip
-    return {name: content[3 if "idx3" in name else 1] for name in sources.IDX_NAMES}
+    names = [file.name for file in sources.SOURCES["mnist"].files]
+    return {name: gzip.compress(content[3 if "idx3" in name else 1]) for name in names}
 
 
 def mat_file() -> bytes:
@@ -173,15 +182,12 @@ def mat_file() -> bytes:
 
 def write_cached(folder: Path) -> list[tuple[str, Path]]:
     """Write small known datasets in all their forms, each in a folder of its own; return their names and folders."""
-    names = b"".join(b"kind_%d\n" % i for i in range(10))
     forms: list[tuple[str, dict[str, bytes]]] = [
-        ("mnist", {f"{name}.gz": gzip.compress(content) for name, content in idx_files().items()}),
+        ("mnist", idx_files()),
         ("fashion-mnist", idx_files()),
-        ("cifar10", {f"cifar-10-batches-bin/{name}": content for name, content in cifar10_files().items()}),
-        ("cifar100", {f"cifar-100-binary/{name}": content for name, content in
-                      {"train.bin": records(2, 1), "test.bin": records(2, 2), "fine_label_names.txt": names}.items()}),
         ("svhn", dict.fromkeys(("train_32x32.mat", "test_32x32.mat"), mat_file())),
-    ]  # fmt: skip
+        ("cifar100", {"cifar-100-binary.tar.gz": cifar100_tar()}),
+    ]
     for i, (_, files) in enumerate(forms):
         for name, content in files.items():
             (folder / str(i) / name).parent.mkdir(parents=True, exist_ok=True)

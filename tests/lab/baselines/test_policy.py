@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterator
 from itertools import product
 from pathlib import Path
 from types import ModuleType
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import pytest
@@ -175,18 +175,8 @@ def test_policy_gives_the_same_bytes_by_torch_alone(
 ) -> None:
     draws = policy.draw(len(photographs), generator=seeded(8))
     compiled = policy.apply(photographs, draws)
-    monkeypatch.setattr(dispatch, "usable", lambda images: False)
+    monkeypatch.setattr(dispatch, "can_run_compiled", lambda images: False)
     assert torch.equal(policy.apply(photographs, draws), compiled)
-
-
-def test_description_has_a_line_an_image(policy: Policy) -> None:
-    draws = policy.draw(100, generator=seeded(0))
-    lines = policy.describe(draws)
-    assert len(lines) == 100
-    assert all(line == "Identity" or "Identity" not in line for line in lines)
-    for i, line in enumerate(lines):
-        acting = [names_of(policy, draw)[i] for draw in layers(draws) if names_of(policy, draw)[i] != "Identity"]
-        assert [part.split()[0] for part in line.split(", ")] == (acting or ["Identity"])
 
 
 def test_no_images_give_no_images(policy: Policy) -> None:
@@ -197,17 +187,6 @@ def test_no_images_give_no_images(policy: Policy) -> None:
 def test_policy_stays_on_the_device_of_the_images(policy: Policy) -> None:
     found = policy.apply(torch.empty(64, 3, 32, 32, dtype=torch.uint8, device="meta"), policy.draw(64))
     assert (found.device.type, found.shape, found.dtype) == ("meta", (64, 3, 32, 32), torch.uint8)
-
-
-def test_wrong_use_is_answered(policy: Policy) -> None:
-    with pytest.raises(ValueError, match=r"^n must not be negative, got -1$"):
-        policy.draw(-1)
-    draw, depth = policy.draw(1), policy.n_layers
-    deeper = Draw(*(torch.cat([part, part], 1) for part in (draw.op, draw.level, draw.magnitude)))
-    with pytest.raises(
-        ValueError, match=rf"^draw must have one layer per layer of the policy \({depth}\), got {2 * depth}$"
-    ):
-        policy.apply(torch.zeros(1, 3, 8, 8, dtype=torch.uint8), deeper)
 
 
 # TrivialAugment
@@ -350,11 +329,26 @@ def test_randaugment_refuses_numbers_without_sense(arguments: tuple[int, ...], m
         policies.randaugment(*arguments)
 
 
+class Entry(NamedTuple):
+    name: str
+    probability: float
+    level: int
+
+
+def pairs_of(dataset: str) -> list[list[Entry]]:
+    """Return the pairs of a published table, read word by word."""
+    pairs = []
+    for line in autoaugment.TABLES[dataset].strip().splitlines():
+        words = line.split()
+        pairs.append([Entry(words[i], float(words[i + 1]), int(words[i + 2])) for i in (0, 3)])
+    return pairs
+
+
 @pytest.mark.parametrize("dataset", ["cifar10", "svhn", "imagenet"])
 def test_tables_are_those_torchvision_ships(torchvision: ModuleType, dataset: str) -> None:
     kind = torchvision.transforms.AutoAugmentPolicy(dataset)
     theirs = torchvision.transforms.AutoAugment(kind).policies
-    ours = autoaugment.pairs(autoaugment.TABLES[dataset])
+    ours = pairs_of(dataset)
     assert len(ours) == len(theirs) == 25
     for our_pair, their_pair in zip(ours, theirs, strict=True):
         for entry, (name, probability, level) in zip(our_pair, their_pair, strict=True):
@@ -365,7 +359,7 @@ def test_tables_are_those_torchvision_ships(torchvision: ModuleType, dataset: st
 def expected_pairs(dataset: str) -> dict[tuple[tuple[str, int], ...], float]:
     """Return how likely each pair of (operation, level) is, what is not applied being Identity at level 0."""
     shares: Counter[tuple[tuple[str, int], ...]] = Counter()
-    for pair in autoaugment.pairs(autoaugment.TABLES[dataset]):
+    for pair in pairs_of(dataset):
         for applied in product((True, False), repeat=2):
             share = 1 / 25
             for entry, is_applied in zip(pair, applied, strict=True):
@@ -519,8 +513,9 @@ def test_deepaa_does_without_identity_in_the_file(make_file: MakeFile, photograp
     }
     policy = deepaa(make_file(**flips))
     draws = policy.draw(64, generator=seeded(0))
-    assert Counter(policy.describe(draws)).keys() == {"RandFlip", "Identity"}
-    flipped = torch.tensor([line == "RandFlip" for line in policy.describe(draws)]).view(-1, 1, 1, 1)
+    names = names_of(policy, draws)
+    assert set(names) == {"RandFlip", "Identity"}
+    flipped = torch.tensor([name == "RandFlip" for name in names]).view(-1, 1, 1, 1)
     assert torch.equal(policy.apply(photographs, draws), torch.where(flipped, photographs.flip(3), photographs))
 
 
@@ -538,10 +533,9 @@ def with_entry(name: str, place: tuple[int, int], value: Any) -> dict[str, Any]:
 MALFORMED: list[tuple[dict[str, Any], str]] = [
     ({"policy_probs": None}, "it lacks policy_probs$"),
     ({"mags": None, "l_mags": None}, "it lacks mags, l_mags$"),
-    ({"l_ops": 17}, r"l_ops must count op_names \(18\), got 17$"),
-    ({"l_mags": 1}, "l_mags must be at least 2, got 1$"),
-    ({"l_mags": 13.0}, "l_mags must be one whole number, got array"),
-    ({"l_mags": np.array([13, 13])}, "l_mags must be one whole number"),
+    ({"l_mags": 1}, r"l_mags must be a whole number of at least 2, got array\(1\)$"),
+    ({"l_mags": 13.0}, "l_mags must be a whole number of at least 2, got array"),
+    ({"l_mags": np.array([13, 13])}, "l_mags must be a whole number"),
     ({"l_mags": 12}, "mags must lie in 0 to 11, got 0 to 12$"),
     (with_entry("ops", (3, 0), 18), "ops must lie in 0 to 17, got 0 to 18$"),
     (with_entry("ops", (3, 0), -1), "ops must lie in 0 to 17, got -1 to 17$"),
@@ -552,7 +546,7 @@ MALFORMED: list[tuple[dict[str, Any], str]] = [
     ),
     ({"mags": np.zeros((139, 2), int)}, r"mags must be a list of whole numbers, got int64 of shape \(139, 2\)"),
     ({"mags": np.zeros((0, 1), int)}, r"mags must be a list of whole numbers, got int64 of shape \(0, 1\)"),
-    ({"policy_probs": np.ones((6, 100)) / 100}, r"policy_probs must be .* each \(139\), got shape \(6, 100\)$"),
+    ({"policy_probs": np.ones((6, 100)) / 100}, r"policy_probs must be .* each of ops \(139\), got shape \(6, 100\)$"),
     ({"policy_probs": np.ones(139) / 139}, r"policy_probs must be .*, got shape \(139,\)$"),
     ({"policy_probs": np.ones((0, 139)) / 139}, r"policy_probs must be .*, got shape \(0, 139\)$"),
     ({"policy_probs": np.full((6, 139), "x")}, "policy_probs must be numbers"),
@@ -562,13 +556,12 @@ MALFORMED: list[tuple[dict[str, Any], str]] = [
     (with_entry("policy_probs", (2, 3), np.inf), "each row of policy_probs must sum to 1, one is inf off$"),
     ({"op_names": renamed(1, "SheerX:(-0.3,,0.3)")}, "unknown operation SheerX, did you mean ShearX"),
     ({"op_names": renamed(1, "ShearX")}, r"an operation of op_names must read Name:\(low,,high\), got 'ShearX'$"),
-    ({"op_names": renamed(1, "ShearX:(a,,b)")}, r"the range of 'ShearX:\(a,,b\)' must be two numbers$"),
-    ({"op_names": renamed(1, "ShearX:(-0.3,,nan)")}, "the range of ShearX must lie in -10 to 10, got"),
-    ({"op_names": renamed(1, "ShearX:(-1e300,,1e300)")}, "the range of ShearX must lie in -10 to 10, got"),
+    ({"op_names": renamed(1, "ShearX:(a,,b)")}, r"an operation of op_names must read Name:\(low,,high\), got"),
+    ({"op_names": renamed(1, "ShearX:(-0.3,,nan)")}, "an operation of op_names must read Name:"),
+    ({"op_names": renamed(1, "ShearX:(-11,,0.3)")}, "the range of ShearX must lie in -10 to 10, got"),
     ({"op_names": renamed(10, "Posterize:(4.0,,9.0)")}, "the range of Posterize must lie in 0 to 8, got"),
     ({"op_names": renamed(1, "ShearY:(-0.3,,0.3)")}, "op_names must differ, got Identity, ShearY, ShearY"),
     ({"op_names": np.arange(18)}, "op_names must be a list of strings, got int64$"),
-    ({"op_names": np.array([{"a": 1}] * 18)}, "Object arrays cannot be loaded"),
 ]
 
 
@@ -581,23 +574,28 @@ def test_malformed_policy_file_says_what_is_wrong(changes: dict[str, Any], messa
 
 def test_policy_file_that_is_no_archive_is_refused(tmp_path: Path) -> None:
     path = tmp_path / "policy.npz"
-    with pytest.raises(UserError, match=r"^cannot read policy file .*policy.npz: No such file or directory$"):
+    with pytest.raises(UserError, match=r"^cannot read .*policy.npz: No such file or directory$"):
         deepaa(path)
     path.write_text("<html>not found</html>", encoding="utf-8")
-    with pytest.raises(UserError, match=r"is not a DeepAA policy file: File is not a zip file$"):
+    with pytest.raises(UserError, match=r"^cannot read .*policy.npz: File is not a zip file$"):
         deepaa(path)
     np.save(path.with_suffix(".npy"), np.zeros(3))
-    with pytest.raises(UserError, match=r"is not a DeepAA policy file: File is not a zip file$"):
+    with pytest.raises(UserError, match=r"^cannot read .*policy.npy: File is not a zip file$"):
         deepaa(path.with_suffix(".npy"))
-    with pytest.raises(UserError, match=r"^cannot read policy file .*: Is a directory$"):
+    with pytest.raises(UserError, match=r"^cannot read .*: Is a directory$"):
         deepaa(tmp_path)
+
+
+def test_nothing_in_a_policy_file_is_unpickled(make_file: MakeFile) -> None:
+    with pytest.raises(UserError, match="Object arrays cannot be loaded"):
+        deepaa(make_file(op_names=np.array([{"a": 1}] * 18)))
 
 
 def test_policy_file_that_unpacks_to_too_much_is_refused_unread(tmp_path: Path) -> None:
     path = tmp_path / "policy.npz"
     with zipfile.ZipFile(path, "w", zipfile.ZIP_DEFLATED) as archive:
-        archive.writestr("policy_probs.npy", bytes(20 * 2**20))
-    with pytest.raises(UserError, match=r"it unpacks to 20971520 bytes, more than 16777216$"):
+        archive.writestr("policy_probs.npy", bytes(100 * 2**20))
+    with pytest.raises(UserError, match=r"policy_probs\.npy grows from [\d,]+ to 104,857,600 bytes: a zip bomb$"):
         deepaa(path)
 
 

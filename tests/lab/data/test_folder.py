@@ -101,7 +101,7 @@ def test_float_images_outside_it_are_refused(tmp_path: Path, worst: float) -> No
     values = (GREY / 255).astype(np.float32)
     values[2, 3] = worst
     path = saved(tmp_path / "a.tiff", values)
-    with pytest.raises(UserError, match=r"a\.tiff: values from .* only 0 to 1 can be made bytes"):
+    with pytest.raises(UserError, match=r"a\.tiff: values from .* only 0 to 1 can be converted to bytes"):
         decoded(path)
 
 
@@ -247,8 +247,7 @@ def test_images_are_read_out_of_a_zip_without_unpacking_it(tmp_path: Path, monke
     assert sorted(path.name for path in tmp_path.iterdir()) == ["a.png", "pack.zip"]
 
 
-def test_many_images_are_decoded_in_their_order(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(decode, "THREADED_SIDE", 4)
+def test_many_images_are_decoded_in_their_order(tmp_path: Path) -> None:
     files = [saved(tmp_path / f"{value}.png", np.full((4, 4), value, np.uint8)) for value in range(150)]
     images = decode.decode_all(files, (1, 4, 4))
     assert images.shape == (150, 1, 4, 4)
@@ -282,7 +281,7 @@ def test_the_default_shape_is_the_common_size_or_a_square_most_images_fill(
 
 
 def test_one_channel_only_if_every_image_is_grey(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(decode, "N_GLANCED", 4)  # so that most files are not among the first glanced at
+    monkeypatch.setattr(decode, "N_HEADERS", 4)  # so that most files are not among the first read
     greys = [Image.fromarray(GREY), Image.fromarray(GREY).convert("LA"), Image.fromarray(GREY > 9)]
     greys += [Image.fromarray(GREY.astype(np.uint16)), Image.fromarray(GREY).convert("P")]
     files = [saved(tmp_path / f"{i}.png", image) for i, image in enumerate(greys * 4)]

@@ -31,7 +31,8 @@ from invaug.lab.errors import UserError
 
 OFFICIAL = os.environ.get("INVAUG_DATA")
 RNG = np.random.default_rng(0)
-CIFAR10_NAMES = [file.name for file in sources.CIFAR10_FILES]
+CIFAR10_NAMES = list(readers.CIFAR10_NAMES)
+IDX_NAMES = [file.name.removesuffix(".gz") for file in sources.SOURCES["mnist"].files]
 
 
 @pytest.fixture(autouse=True)
@@ -55,8 +56,7 @@ def trust(monkeypatch: pytest.MonkeyPatch, name: str, root: Path) -> None:
         return file._replace(md5=hashlib.md5(found.read_bytes(), usedforsecurity=False).hexdigest()) if found else file
 
     source = sources.SOURCES[name]
-    layouts = tuple(layout._replace(files=tuple(map(known, layout.files))) for layout in source.layouts)
-    monkeypatch.setitem(sources.SOURCES, name, source._replace(layouts=layouts))
+    monkeypatch.setitem(sources.SOURCES, name, source._replace(files=tuple(map(known, source.files))))
 
 
 def images(n: int, channels: int = 3, side: int = 32) -> np.ndarray:
@@ -79,13 +79,12 @@ def idx(array: np.ndarray) -> bytes:
     return bytes([0, 0, 8, array.ndim]) + struct.pack(f">{array.ndim}I", *array.shape) + array.tobytes()
 
 
-def write_mnist(folder: Path, *, packed: bool = True) -> list[np.ndarray]:
+def write_mnist(folder: Path) -> list[np.ndarray]:
     folder.mkdir(parents=True, exist_ok=True)
     labels = [(np.arange(n) % 10).astype(np.uint8) for n in (40, 20)]
     arrays = [images(40, 1, 28)[:, 0], labels[0], images(20, 1, 28)[:, 0], labels[1]]
-    for name, array in zip(sources.IDX_NAMES, arrays, strict=True):
-        content = idx(array)
-        (folder / f"{name}{'.gz' * packed}").write_bytes(gzip.compress(content) if packed else content)
+    for name, array in zip(IDX_NAMES, arrays, strict=True):
+        (folder / f"{name}.gz").write_bytes(gzip.compress(idx(array)))
     return arrays
 
 
@@ -141,11 +140,8 @@ def test_the_test_set_made_for_digits_does_not_depend_on_the_seed() -> None:
 
 
 @pytest.mark.parametrize("folder", ["mnist", "MNIST/raw", "."])
-@pytest.mark.parametrize("packed", [True, False])
-def test_mnist_is_found_in_its_usual_folders(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, folder: str, packed: bool
-) -> None:
-    arrays = write_mnist(tmp_path / folder, packed=packed)
+def test_mnist_is_found_in_its_usual_folders(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, folder: str) -> None:
+    arrays = write_mnist(tmp_path / folder)
     trust(monkeypatch, "mnist", tmp_path)
     dataset = load_dataset("mnist", data_dir=tmp_path)
     assert (dataset.train.images.numpy()[:, 0] == arrays[0]).all()
@@ -176,34 +172,25 @@ def test_official_files_that_were_changed_are_refused(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("content", "message"),
+    "content",
     [
-        (b"", "it starts with nothing"),
-        (b"<html>", "not an IDX file of bytes: it starts with 3c 68 74 6d"),
-        (bytes([0, 0, 13, 1, 0, 0, 0, 1, 0, 0, 0, 0]), "not an IDX file of bytes"),
-        (idx(np.zeros((4, 2), np.uint8))[:-1], r"does not hold the \(4, 2\) bytes"),
-        (idx(np.zeros((4, 2), np.uint8)) + b"x", r"does not hold the \(4, 2\) bytes"),
-        (bytes([0, 0, 8, 3, 255, 255, 255, 255]), "does not hold"),
+        b"",
+        b"<html>",
+        idx(np.zeros((4, 2), np.uint8))[:-1],
+        idx(np.zeros((4, 2), np.uint8)) + b"x",
+        bytes([0, 0, 8, 3, 255, 255, 255, 255]),
     ],
 )
-def test_idx_files_that_are_none_are_refused(tmp_path: Path, content: bytes, message: str) -> None:
-    (tmp_path / "file").write_bytes(content)
-    with pytest.raises(UserError, match=message):
+def test_idx_files_that_are_none_are_refused(tmp_path: Path, content: bytes) -> None:
+    (tmp_path / "file").write_bytes(gzip.compress(content))
+    with pytest.raises(UserError, match=r"^cannot read .*file: "):
         readers.read_idx(tmp_path / "file")
 
 
-@pytest.mark.parametrize("unpacked", [True, False])
-def test_cifar10_is_read_from_the_binary_tar_or_its_files(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, unpacked: bool
-) -> None:
+def test_cifar10_is_read_from_the_binary_tar(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     files, arrays = cifar_files(1, CIFAR10_NAMES)
-    if unpacked:
-        (tmp_path / "cifar-10-batches-bin").mkdir()
-        for name, content in files.items():
-            (tmp_path / "cifar-10-batches-bin" / name).write_bytes(content)
-    else:
-        packed = {f"cifar-10-batches-bin/{name}": content for name, content in reversed(files.items())}
-        write_tar(tmp_path / "cifar-10-binary.tar.gz", packed)
+    packed = {f"cifar-10-batches-bin/{name}": content for name, content in reversed(files.items())}
+    write_tar(tmp_path / "cifar-10-binary.tar.gz", packed)
     trust(monkeypatch, "cifar10", tmp_path)
     dataset = load_dataset("cifar10", data_dir=tmp_path)
     train = [arrays[f"data_batch_{i}.bin"] for i in range(1, 6)]
@@ -287,7 +274,7 @@ def test_large_members_and_broken_records_are_refused(tmp_path: Path, monkeypatc
     files["test_batch.bin"] += b"x"
     write_tar(tmp_path / "cifar-10-binary.tar.gz", {f"cifar-10-batches-bin/{n}": c for n, c in files.items()})
     trust(monkeypatch, "cifar10", tmp_path)
-    with pytest.raises(UserError, match=r"61,461 bytes are no records of 3073"):
+    with pytest.raises(UserError, match=r"cannot read .*cifar-10-binary\.tar\.gz: cannot reshape array"):
         load_dataset("cifar10", data_dir=tmp_path)
     monkeypatch.setattr(archives, "MAX_MEMBER", 1000)
     with pytest.raises(UserError, match="does not hold the file"):
@@ -392,12 +379,11 @@ def test_a_known_dataset_is_downloaded_once_into_the_data_folder(
     arrays = write_mnist(folder)
     trust(monkeypatch, "mnist", folder)
     source = sources.SOURCES["mnist"]
-    files = tuple(file._replace(urls=(f"{address}{file.name}",)) for file in source.layouts[0].files)
-    layouts = (source.layouts[0]._replace(files=files), source.layouts[1])
-    monkeypatch.setitem(sources.SOURCES, "mnist", source._replace(layouts=layouts))
+    files = tuple(file._replace(urls=(f"{address}{file.name}",)) for file in source.files)
+    monkeypatch.setitem(sources.SOURCES, "mnist", source._replace(files=files))
     dataset = load_dataset("mnist", data_dir=tmp_path / "data")
     assert (dataset.test.images.numpy()[:, 0] == arrays[2]).all()
-    names = sorted(f"{name}.gz" for name in sources.IDX_NAMES)
+    names = sorted(f"{name}.gz" for name in IDX_NAMES)
     assert sorted(path.name for path in (tmp_path / "data" / "mnist").iterdir()) == names
     load_dataset("mnist", data_dir=tmp_path / "data")
     monkeypatch.setenv("INVAUG_DATA", str(tmp_path / "data"))
@@ -414,9 +400,8 @@ def test_without_a_download_the_error_says_where_it_looked(tmp_path: Path, monke
 
 def test_every_download_has_an_address_and_a_checksum() -> None:
     for name, source in sources.SOURCES.items():
-        for file in source.layouts[0].files if source.layouts else ():
-            assert file.md5 is not None, name
-            assert len(file.md5) == 32
+        for file in source.files:
+            assert len(file.md5) == 32, name
             assert all(url.startswith("http") and url.endswith(f"/{file.name}") for url in file.urls)
             assert file.urls
 
@@ -470,8 +455,8 @@ def nan_at(row: int) -> np.ndarray:
         ({"y_train": np.full(20, np.nan)}, r"must be integers from 0, got float64, for example nan"),
         ({"y_train": np.array(["cat", "dog"] * 10)}, r"must be integers from 0, got <U3, for example cat"),
         ({"y_train": np.zeros(20, int)}, r"at least two classes, every label of y_train is 0"),
-        ({"y_train": np.arange(20) % 4 * 2}, r"class 1 has no training image: y_train never is 1"),
-        ({"y_train": np.arange(19) % 4}, r"x_train and y_train must be as long, got 20 images and 19 labels"),
+        ({"y_train": np.arange(20) % 4 * 2}, r"class 1 has no training image: y_train is never 1"),
+        ({"y_train": np.arange(19) % 4}, r"x_train and y_train must have the same length, got 20 images and 19 labels"),
         ({"y_test": np.eye(8, dtype=int)}, r"y_test of .* must have one label per image, got shape \(8, 8\)"),
         ({"y_train": None}, r"has no y_train: it holds x_train, x_test, y_test"),
         ({"x_train": nan_at(7)}, r"x_train of .* has NaN pixels in 1 images, the first is image 7"),
@@ -483,9 +468,12 @@ def nan_at(row: int) -> np.ndarray:
         ({"x_train": np.zeros((20, 64), np.uint8)}, r"must be images of shape .*, got shape \(20, 64\)"),
         ({"x_train": np.zeros((0, 8, 8, 3), np.uint8)}, r"got shape \(0, 8, 8, 3\)"),
         ({"x_train": np.zeros((20, 8, 8, 3), complex)}, r"must be uint8, or float in \[0, 1\], got complex128"),
-        ({"x_test": np.zeros((8, 9, 9, 3), np.uint8)}, r"must agree .*, got \(3, 8, 8\) and \(3, 9, 9\)"),
+        (
+            {"x_test": np.zeros((8, 9, 9, 3), np.uint8)},
+            r"must have the same .*, got \(3, 8, 8\) and \(3, 9, 9\)",
+        ),
         ({"classes": np.array(["a", "b", "c"])}, r"y_train must be from 0 to 2, got 3 at image 3"),
-        ({"classes": np.array(list("abcde"))}, r"class e has no training image: y_train never is 4"),
+        ({"classes": np.array(list("abcde"))}, r"class e has no training image: y_train is never 4"),
     ],
 )
 def test_npz_files_that_cannot_be_trained_on_are_refused(tmp_path: Path, changes: dict[str, Any], message: str) -> None:
@@ -610,7 +598,7 @@ def test_stratified_takes_the_first_of_each_class_after_a_shuffle() -> None:
         if left[targets[row]]:
             left[targets[row]] -= 1
             slowly[row] = True
-    assert (splits.stratified(targets, np.array(wanted), 4, 7) == slowly).all()
+    assert (splits.first_of_each_class(targets, wanted, splits.random_order(len(targets), 4, 7)) == slowly).all()
 
 
 PINNED = [3, 7, 1, 0, 6, 9, 2, 5, 8, 4]  # changing this changes every run ever recorded
@@ -650,25 +638,16 @@ def test_the_order_of_a_seed_is_the_same_in_every_release() -> None:
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"fraction": 0.0}, r"fraction must be above 0 and at most 1, got 0\.0"),
-        ({"fraction": 1.1}, r"fraction must be above 0 and at most 1, got 1\.1"),
-        ({"fraction": float("nan")}, r"fraction must be above 0 and at most 1, got nan"),
         (
             {"fraction": 0.001},
             r"fraction 0\.001 leaves no training image of class 0, which has 400: take at least 0\.0025",
         ),
-        ({"per_class": 0}, r"per_class must be at least 1, got 0"),
         ({"per_class": 401}, r"per_class must be at most 400, the number of training images of class 0, got 401"),
-        ({"per_class": 5, "fraction": 0.5}, r"give fraction or per_class, not both"),
-        ({"val_fraction": 1.0}, r"val_fraction must be at least 0 and below 1, got 1\.0"),
-        ({"val_fraction": -0.1}, r"val_fraction must be at least 0 and below 1, got -0\.1"),
         (
             {"val_fraction": 0.001},
             r"val_fraction of 0\.001 leaves a part of class 0 empty, it has 400 images: take a larger",
         ),
         ({"per_class": 1, "val_fraction": 0.5}, r"leaves a part of class 0 empty, it has 1 images: it needs more"),
-        ({"image_size": 0}, r"image_size must be 1 to 8192, got 0"),
-        ({"seed": -1}, r"seed must be at least 0, got -1"),
     ],
 )
 def test_options_that_cannot_be_met_are_refused(options: dict[str, Any], message: str) -> None:
@@ -685,7 +664,7 @@ def test_a_class_of_one_image_cannot_be_split(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("name", "message"),
     [
-        ("cifar-10", r"unknown dataset cifar-10, nor is it a file or folder: did you mean cifar10 or cifar100\?"),
+        ("cifar-10", r"unknown dataset cifar-10, and no such file or folder: did you mean cifar10 or cifar100\?"),
         ("Fashion_MNIST", r"did you mean fashion-mnist"),
         ("zzzz", r"unknown dataset zzzz, .*: choose one of cifar10, cifar100, digits"),
         ("./nowhere", r"\./nowhere does not exist: give a folder of images, an \.npz or a known name"),
@@ -743,7 +722,7 @@ def test_an_official_file_with_one_changed_byte_is_refused(tmp_path: Path) -> No
     source = official("mnist/train-images-idx3-ubyte.gz") / "mnist"
     target = tmp_path / "mnist"
     target.mkdir()
-    for name in sources.IDX_NAMES:
+    for name in IDX_NAMES:
         (target / f"{name}.gz").symlink_to(source / f"{name}.gz")
     labels = target / "t10k-labels-idx1-ubyte.gz"
     content = bytearray(labels.read_bytes())
@@ -757,7 +736,10 @@ def test_an_official_file_with_one_changed_byte_is_refused(tmp_path: Path) -> No
 def test_cifar10_as_converted_by_others_is_rebuilt_to_the_official_bytes() -> None:
     with np.load(official("cifar10.npz") / "cifar10.npz") as arrays:
         wanted = arrays["x_train"].shape[0]
-    published = {file.name: file.md5 for file in sources.CIFAR10_FILES}
+    published = {  # of files in the official tar
+        "data_batch_1.bin": "5dd7e06a14cb22eb9f671a540d1b7c25",
+        "test_batch.bin": "803d5f7f4d78ea53de84dbe85f74fb6d",
+    }
     dataset = load_dataset("cifar10", data_dir=official("cifar10.npz"), download=False)
     assert len(dataset.train) == wanted
     for part, rows, name in (

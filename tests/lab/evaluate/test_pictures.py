@@ -16,7 +16,7 @@ from torch.nn.functional import cross_entropy
 from invaug import sets, worst
 from invaug.lab.data.load import load_dataset
 from invaug.lab.evaluate import measure, pictures
-from invaug.lab.report import page
+from invaug.lab.report.assemble import document_of
 from invaug.lab.report.command import report_runs
 from invaug.lab.report.read import read_run, read_runs
 from invaug.lab.report.sections import gallery
@@ -59,7 +59,7 @@ def test_a_real_run_has_a_page_with_gallery_heat_map_and_calibration(run: Path) 
     written = json.loads((run / "evaluation.json").read_text())
     assert "run" not in written
     assert written["epsilon"] is None
-    keys = [figure.key for figure in page.content(read_runs([run])).figures]
+    keys = [figure.key for figure in document_of(read_runs([run])).figures]
     assert keys[-2:] == ["op-by-level", "calibration"]
     text = report_runs([run])[0].read_text(encoding="utf-8")
     assert text.count("<img ") == 8 * 4 + len(found["hardest"]) * 2
@@ -131,7 +131,8 @@ def test_the_page_says_by_which_rule_was_kept(run: Path, method: str, said: str)
     found = replace(read_run(run), settings={"method": method})
     pixel = "data:image/png;base64,AAAA"
     strip = {"class": "a", "original": pixel, "proposals": [{"image": pixel, "op": "Rotate", "loss": 1.0}], "chain": 9}
-    ((_, reading, _),) = gallery.sections(replace(found, evaluation={"gallery": [strip]}))
+    (section,) = gallery.sections([replace(found, evaluation={"gallery": [strip]})])
+    reading = section.parts[0]
     assert said in reading
     assert reading.endswith("Shown are chains of 1 proposals; the run's own have 9.")
 

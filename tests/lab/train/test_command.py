@@ -257,7 +257,7 @@ def test_run_remembers_its_whole_config_and_data(data: Path, tmp_path: Path) -> 
 
 def test_a_preset_has_the_epsilon_of_the_paper(data: Path, tmp_path: Path) -> None:
     train(data, tmp_path / "run", preset="paper", epochs=1)
-    assert read_config(tmp_path / "run")[0].epsilon == pytest.approx(0.81)
+    assert read_config(tmp_path / "run")[0].method.epsilon == pytest.approx(0.81)
 
 
 def test_loaded_model_predicts_what_the_record_says(data: Path, tmp_path: Path) -> None:

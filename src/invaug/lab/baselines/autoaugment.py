@@ -1,16 +1,14 @@
 """AutoAugment's published policies (Cubuk et al. 2019, tables 7 to 9): 25 pairs of operations for each dataset.
 
 A line is a pair; each operation has its probability and its magnitude, a level of 0 to 9 spaced evenly over its range.
-Strength grows with the level, geometric operations get a random sign, what comes in from outside the image is black.
+Strength grows with the level, geometric operations get a random sign, and pixels from outside the image are black.
 """
 
 from __future__ import annotations
 
-from typing import NamedTuple
-
 import numpy as np
 
-from invaug.lab.baselines.policy import AUTOAUGMENT_OPS, Policy, Rows, layered
+from invaug.lab.baselines.policy import AUTOAUGMENT_OPS, Policy, equal_rows, policy_of_rows
 from invaug.lab.config.schema import Config
 from invaug.lab.data.load import Dataset
 
@@ -99,42 +97,18 @@ Equalize     0.8 8  Equalize     0.6 3
 """
 
 
-class Entry(NamedTuple):
-    """One operation of a pair."""
-
-    name: str
-    probability: float
-    level: int
-
-
-Pair = tuple[Entry, Entry]
-
-
-def pairs(table: str) -> tuple[Pair, ...]:
-    """Return the pairs of a table, in order."""
-    rows = [line.split() for line in table.split("\n") if line]
-    return tuple((_entry(row[:3]), _entry(row[3:])) for row in rows)
-
-
-def _entry(words: list[str]) -> Entry:
-    name, probability, level = words
-    return Entry(name, float(probability), int(level))
-
-
 TABLES = {"cifar10": CIFAR10, "cifar100": CIFAR10, "svhn": SVHN, "imagenet": IMAGENET}
-"""Which table a dataset takes; any other takes ImageNet's. CIFAR-100 takes CIFAR-10's, as in the paper."""
-
-
-def autoaugment(dataset: str) -> Policy:
-    """Return the published policy for a dataset: each image draws one pair, and each operation by its probability."""
-    chosen = pairs(TABLES.get(dataset, IMAGENET))
-    columns = list(zip(*chosen, strict=True))
-    op = np.array([[AUTOAUGMENT_OPS.names.index(entry.name) for entry in column] for column in columns])
-    level = np.array([[entry.level for entry in column] for column in columns])
-    probability = np.array([[entry.probability for entry in column] for column in columns])
-    return layered(AUTOAUGMENT_OPS, Rows.of(AUTOAUGMENT_OPS, op, level, probability, joint=True))
+"""Which table a dataset uses; any other uses ImageNet's. CIFAR-100 uses CIFAR-10's, as in the paper."""
 
 
 def published_policy(_: Config, dataset: Dataset) -> Policy:
     """Return the policy of --method autoaugment."""
     return autoaugment(dataset.name)
+
+
+def autoaugment(dataset: str) -> Policy:
+    """Return the published policy for a dataset: each image draws one pair, and each operation by its probability."""
+    words = np.array([line.split() for line in TABLES.get(dataset, IMAGENET).strip().split("\n")]).reshape(-1, 2, 3).T
+    op = np.vectorize(AUTOAUGMENT_OPS.names.index)(words[0])
+    level, probability = words[2].astype(int), words[1].astype(float)
+    return policy_of_rows(AUTOAUGMENT_OPS, equal_rows(AUTOAUGMENT_OPS, op, level, probability, joint=True))

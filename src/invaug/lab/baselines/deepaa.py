@@ -1,12 +1,11 @@
 """DeepAA's policy files (Zheng et al. 2022): six layers, each a law over 139 operations with their magnitudes.
 
-The file is hostile until checked: read without pickle, within a size, every array and every range held to its rule.
+The file is hostile until checked: it is read without pickle, and every array and every range must obey its rule.
 """
 
 from __future__ import annotations
 
 import re
-import zipfile
 from dataclasses import replace
 from os import PathLike
 from pathlib import Path
@@ -16,18 +15,19 @@ import torch
 from torch import Tensor
 
 from invaug import ops
-from invaug.lab.baselines.policy import IDENTITY, Array, Policy, Rows, layered
+from invaug.checks import check_known, require
+from invaug.lab.baselines.policy import IDENTITY, Array, Policy, Rows, policy_of_rows
 from invaug.lab.config.schema import Config
 from invaug.lab.data.load import Dataset
-from invaug.lab.errors import UserError, nearest
+from invaug.lab.data.npz import read_arrays
+from invaug.lab.errors import UserError
 from invaug.transforms.draw import Draw
 from invaug.transforms.images import luminance, on_bytes
 from invaug.transforms.ops import Op
 from invaug.transforms.set import TransformSet
 
-ARRAYS = ("policy_probs", "ops", "mags", "l_ops", "l_mags", "op_names")
-MAX_BYTES = 16 * 2**20  # a published file has some 10 kB
-OP_NAME = re.compile(r"(\w+):\(([^,\s]+),,?\s*([^,\s)]+)\)")  # "ShearX:(-0.3,,0.3)"
+ARRAYS = ("policy_probs", "ops", "mags", "l_mags", "op_names")
+OP_NAME = re.compile(r"(\w+):\((-?\d+(?:\.\d+)?),,?\s*(-?\d+(?:\.\d+)?)\)")  # "ShearX:(-0.3,,0.3)"
 
 FILL = (125, 123, 114)
 FILLED = ("RandCutout", "RandCrop")  # the geometric operations leave black, as Pillow does
@@ -61,50 +61,53 @@ OPS = {
 PROBABILITIES = {"RandFlip": 0.5}
 
 
-def deepaa(path: str | PathLike[str]) -> Policy:
-    """Return the policy of a file: in every layer each image draws one operation at one magnitude.
-
-    The ranges are those the file names; the public evaluation code has its own and ignores them.
-    """
-    arrays = _read(Path(path))
-    try:
-        table = _operations(arrays["op_names"])
-        _ensure(
-            _count(arrays, "l_ops") == len(table), f"l_ops must count op_names ({len(table)}), got {arrays['l_ops']}"
-        )
-        op = _indices(arrays, "ops", len(table))
-        level = _indices(arrays, "mags", _count(arrays, "l_mags"))
-        _ensure(len(op) == len(level), f"ops and mags must be equally long, got {len(op)} and {len(level)}")
-        weight = _weights(arrays["policy_probs"], len(op))
-    except ValueError as error:
-        raise UserError(f"{path} is not a DeepAA policy file: {error}") from None
-    return _policy(table, op, level, level / (_count(arrays, "l_mags") - 1), weight)
-
-
 def policy_of_file(config: Config, _: Dataset) -> Policy:
     """Return the policy of --method deepaa."""
     return deepaa(config.method.policy or "")
 
 
-def _policy(table: list[Op], op: Array, level: Array, share: Array, weight: Array) -> Policy:
-    # Identity stands for flips that do not happen, so it is there whether the file names it or not
+def deepaa(path: str | PathLike[str]) -> Policy:
+    """Return the policy of a file: in every layer each image draws one operation at one magnitude.
+
+    The ranges are those in the file; the public evaluation code has its own and ignores them.
+    """
+    arrays = read_arrays(Path(path), ARRAYS)
+    try:
+        missing = [name for name in ARRAYS if name not in arrays]
+        require(not missing, f"it lacks {', '.join(missing)}")
+        table = _read_operations(arrays["op_names"])
+        op = _read_indices("ops", arrays["ops"], len(table))
+        n_levels = _read_count(arrays["l_mags"])
+        level = _read_indices("mags", arrays["mags"], n_levels)
+        require(len(op) == len(level), f"ops and mags must be equally long, got {len(op)} and {len(level)}")
+        weight = _read_weights(arrays["policy_probs"], len(op))
+    except ValueError as error:
+        raise UserError(f"{path} is not a DeepAA policy file: {error}") from None
+    return _build_policy(table, op, level, level / (n_levels - 1), weight)
+
+
+def _build_policy(table: list[Op], op: Array, level: Array, share: Array, weight: Array) -> Policy:
+    # Identity stands for flips that do not happen, so it is in the set whether the file names it or not
     used = (OPS[IDENTITY], *(each for each in table if each.name != IDENTITY))
     index = {each.name: i for i, each in enumerate(used)}
     start, stop = (np.array([getattr(each, end) for each in table])[op] for end in ("start", "stop"))
-    columns = (
-        np.array([index[each.name] for each in table])[op],
-        level,
-        start + share * (stop - start),
-        np.array([PROBABILITIES.get(each.name, 1.0) for each in table])[op],
-    )
-    drawn, levels, magnitude, probability = (np.broadcast_to(column, weight.shape) for column in columns)
-    rows = Rows(drawn, levels, magnitude, probability, weight)
-    return layered(TransformSet(used, reference_size=1), rows, _apply)
+    place = np.array([index[each.name] for each in table])[op]
+    probability = np.array([PROBABILITIES.get(each.name, 1.0) for each in table])[op]
+    columns = (place, level, start + share * (stop - start), probability)
+    drawn, levels, magnitude, chance = (np.broadcast_to(column, weight.shape) for column in columns)
+    rows = Rows(drawn, levels, magnitude, chance, weight)
+    return policy_of_rows(TransformSet(used, reference_size=1), rows, _apply_with_fill)
 
 
-def _apply(transforms: TransformSet, images: Tensor, draw: Draw) -> Tensor:
-    """Return the images under one layer's draw, with the fill where a cutout or a crop left nothing."""
-    return on_bytes(images, lambda batch: _fill(transforms, transforms.apply(batch, draw), draw))
+def _apply_with_fill(transforms: TransformSet, images: Tensor, draw: Draw) -> Tensor:
+    """Return the images under all layers, with the fill where a cutout or a crop left nothing."""
+
+    def apply_layers(batch: Tensor) -> Tensor:
+        for i in range(draw.depth):
+            batch = _fill(transforms, transforms.apply(batch, draw.layer(i)), draw.layer(i))
+        return batch
+
+    return on_bytes(images, apply_layers)
 
 
 def _fill(transforms: TransformSet, changed: Tensor, draw: Draw) -> Tensor:
@@ -112,99 +115,62 @@ def _fill(transforms: TransformSet, changed: Tensor, draw: Draw) -> Tensor:
     rows = torch.isin(draw.op.flatten().cpu(), filled).nonzero().flatten()
     if not len(rows):
         return changed
-    # what becomes of white images shows where the operation left nothing
+    # applied to white images, the operation shows where it leaves nothing
     white = torch.full((len(rows), 1, *changed.shape[2:]), 255, dtype=torch.uint8, device=changed.device)
     empty = transforms.apply(white, draw[rows.to(draw.op.device)]) == 0
+    colour = torch.tensor(FILL, dtype=torch.uint8, device=changed.device).view(1, 3, 1, 1)
+    colour = colour if changed.shape[1] == 3 else luminance(colour)
     there = rows.to(changed.device)
-    changed[there] = torch.where(empty, _colour(changed), changed[there])
+    changed[there] = torch.where(empty, colour, changed[there])
     return changed
 
 
-def _colour(images: Tensor) -> Tensor:
-    """Return the fill for images with that many channels: its grey value for any number but three."""
-    colour = torch.tensor(FILL, dtype=torch.uint8, device=images.device).view(1, 3, 1, 1)
-    return colour if images.shape[1] == 3 else luminance(colour)
-
-
-def _read(path: Path) -> dict[str, Array]:
-    """Return the arrays of a file, or say why it has none."""
-    try:
-        with zipfile.ZipFile(path) as archive:
-            size = sum(member.file_size for member in archive.infolist())
-        _ensure(size <= MAX_BYTES, f"it unpacks to {size} bytes, more than {MAX_BYTES}")
-        with np.load(path, allow_pickle=False) as arrays:
-            missing = [name for name in ARRAYS if name not in arrays.files]
-            _ensure(not missing, f"it lacks {', '.join(missing)}")
-            return {name: arrays[name] for name in ARRAYS}
-    except OSError as error:
-        raise UserError(f"cannot read policy file {path}: {error.strerror or error}") from None
-    except Exception as error:  # a broken archive raises whatever zipfile, zlib and numpy happen to trip over
-        reason = " ".join(str(error).split())
-        raise UserError(f"{path} is not a DeepAA policy file: {reason}") from None
-
-
-def _operations(names: Array) -> list[Op]:
-    """Return the operations the file names, with its ranges."""
-    _ensure(names.ndim == 1 and names.dtype.kind == "U", f"op_names must be a list of strings, got {names.dtype}")
-    table = [_operation(str(name)) for name in names]
+def _read_operations(names: Array) -> list[Op]:
+    """Return the operations that the file names, with its ranges."""
+    require(names.ndim == 1 and names.dtype.kind == "U", f"op_names must be a list of strings, got {names.dtype}")
+    table = [_read_operation(str(name)) for name in names]
     known = [op.name for op in table]
-    _ensure(len(set(known)) == len(known), f"op_names must differ, got {', '.join(known)}")
+    require(len(set(known)) == len(known), f"op_names must differ, got {', '.join(known)}")
     return table
 
 
-def _operation(text: str) -> Op:
+def _read_operation(text: str) -> Op:
     found = OP_NAME.fullmatch(text)
     if found is None:
         raise ValueError(f"an operation of op_names must read Name:(low,,high), got {text!r}")
-    name, *ends = found.groups()
-    _ensure(name in OPS, f"unknown operation {name}, {nearest(name, OPS)}")
+    name, low, high = found[1], float(found[2]), float(found[3])
+    check_known((name,), OPS)
     widest = OPS[name]
     if not widest.has_magnitude:
         return widest
-    low, high = (_number(end, text) for end in ends)
     inside = all(widest.start <= end <= widest.stop for end in (low, high))
-    _ensure(inside, f"the range of {name} must lie in {widest.start:g} to {widest.stop:g}, got {text}")
+    require(inside, f"the range of {name} must lie in {widest.start:g} to {widest.stop:g}, got {text}")
     return replace(widest, start=low, stop=high)
 
 
-def _number(text: str, whole: str) -> float:
-    try:
-        return float(text)
-    except ValueError:
-        raise ValueError(f"the range of {whole!r} must be two numbers") from None
+def _read_count(array: Array) -> int:
+    """Return the number of levels."""
+    whole = array.size == 1 and array.dtype.kind in "iu"
+    require(whole and array.item() >= 2, f"l_mags must be a whole number of at least 2, got {array!r}")
+    return int(array.item())
 
 
-def _count(arrays: dict[str, Array], name: str) -> int:
-    array = arrays[name]
-    _ensure(array.size == 1 and array.dtype.kind in "iu", f"{name} must be one whole number, got {array!r}")
-    count = int(array.reshape(()))
-    _ensure(count >= 2, f"{name} must be at least 2, got {count}")
-    return count
-
-
-def _indices(arrays: dict[str, Array], name: str, end: int) -> Array:
+def _read_indices(name: str, array: Array, end: int) -> Array:
     """Return a column of indices, each below the end."""
-    array = arrays[name]
     whole = array.dtype.kind in "iu" and array.size == max(array.shape, default=0) > 0
-    _ensure(whole, f"{name} must be a list of whole numbers, got {array.dtype} of shape {array.shape}")
-    inside = int(array.min()) >= 0 and int(array.max()) < end
-    _ensure(inside, f"{name} must lie in 0 to {end - 1}, got {array.min()} to {array.max()}")
+    require(whole, f"{name} must be a list of whole numbers, got {array.dtype} of shape {array.shape}")
+    inside = array.min() >= 0 and array.max() < end
+    require(inside, f"{name} must lie in 0 to {end - 1}, got {array.min()} to {array.max()}")
     return array.reshape(-1).astype(np.int64)
 
 
-def _weights(probabilities: Array, n_rows: int) -> Array:
+def _read_weights(probabilities: Array, n_rows: int) -> Array:
     shape = probabilities.shape
     fits = probabilities.dtype.kind == "f" and len(shape) == 2 and shape[0] > 0 and shape[1] == n_rows
-    _ensure(
-        fits, f"policy_probs must be numbers, one row a layer, one column of ops each ({n_rows}), got shape {shape}"
-    )
+    wanted = f"numbers, with a row for each layer and a column for each of ops ({n_rows})"
+    require(fits, f"policy_probs must be {wanted}, got shape {shape}")
     weight = probabilities.astype(np.float64)
-    _ensure(bool((weight >= 0).all()), "policy_probs must not be negative or NaN")
+    require((weight >= 0).all(), "policy_probs must not be negative or NaN")
     worst = float(np.abs(weight.sum(axis=1) - 1).max())
-    _ensure(worst < 1e-3, f"each row of policy_probs must sum to 1, one is {worst:g} off")
+    require(worst < 1e-3, f"each row of policy_probs must sum to 1, one is {worst:g} off")
     return weight
-
-
-def _ensure(condition: bool, message: str) -> None:
-    if not condition:
-        raise ValueError(message)

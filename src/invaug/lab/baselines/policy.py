@@ -15,6 +15,7 @@ import torch
 from torch import Tensor
 
 from invaug import ops
+from invaug.checks import require
 from invaug.lab.config.schema import Config
 from invaug.lab.data.load import Dataset
 from invaug.lab.errors import UserError
@@ -25,7 +26,7 @@ from invaug.transforms.set import TransformSet
 
 Array = np.ndarray[Any, Any]
 Law = Callable[[int, torch.Generator | None], Draw]
-Step = Callable[[TransformSet, Tensor, Draw], Tensor]
+Action = Callable[[TransformSet, Tensor, Draw], Tensor]
 
 IDENTITY = "Identity"
 UNIFORMS = 5  # numbers per image and layer: row, whether it applies, sign, two for the place
@@ -33,41 +34,19 @@ UNIFORMS = 5  # numbers per image and layer: row, whether it applies, sign, two 
 
 @dataclass(frozen=True)
 class Policy:
-    """A set of operations, the law of the draws, and how one layer is applied."""
+    """A set of operations, how they are drawn, and how a draw is applied."""
 
     transforms: TransformSet
     law: Law
-    n_layers: int = 1
-    step: Step = TransformSet.apply
+    action: Action = TransformSet.apply
 
     def draw(self, n: int, *, generator: torch.Generator | None = None) -> Draw:
-        """Return n transformations of `n_layers` operations each, from the generator (or torch's own)."""
-        if n < 0:
-            raise ValueError(f"n must not be negative, got {n}")
+        """Return a transformation for each of n images, from the generator (or torch's own)."""
         return self.law(n, generator)
 
     def apply(self, images: Tensor, draw: Draw) -> Tensor:
         """Return new images, each under its transformations, layer after layer; the same draw gives the same bytes."""
-        self._check(draw)
-        for i in range(draw.depth):
-            images = self.step(self.transforms, images, draw.layer(i))
-        return images
-
-    def describe(self, draw: Draw) -> list[str]:
-        """Return what happens to each image, in words: `Rotate -9, Equalize`."""
-        self._check(draw)
-        layers = [self.transforms.describe(draw.layer(i)) for i in range(draw.depth)]
-        changes = [[words for words in image if words != IDENTITY] for image in zip(*layers, strict=True)]
-        return [", ".join(words) or IDENTITY for words in changes]
-
-    def _check(self, draw: Draw) -> None:
-        if draw.depth != self.n_layers:
-            raise ValueError(f"draw must have one layer per layer of the policy ({self.n_layers}), got {draw.depth}")
-
-
-def trivial(transforms: TransformSet) -> Policy:
-    """Return TrivialAugment: one operation of the set per image, at a uniform level."""
-    return Policy(transforms, lambda n, generator: transforms.draw(n, generator=generator), transforms.depth)
+        return self.action(self.transforms, images, draw)
 
 
 def trivial_augment(config: Config, _: Dataset) -> Policy:
@@ -80,23 +59,27 @@ def rand_augment(config: Config, _: Dataset) -> Policy:
     return randaugment(config.method.n_ops, config.method.magnitude)
 
 
+def trivial(transforms: TransformSet) -> Policy:
+    """Return TrivialAugment: one operation of the set per image, at a uniform level."""
+    return Policy(transforms, lambda n, generator: transforms.draw(n, generator=generator))
+
+
 def randaugment(n_ops: int = 2, magnitude: int = 9, max_magnitude: int = 30) -> Policy:
     """Return RandAugment (Cubuk et al. 2020): n_ops operations per image, uniform over 14, all at one magnitude.
 
-    Its 14 operations with AutoAugment's ranges, strength growing with the magnitude, a random sign for the geometric.
+    The 14 operations have AutoAugment's ranges; strength grows with the magnitude, geometric operations get a random
+    sign.
 
     Args:
         max_magnitude: The magnitude at which a range ends. The paper explores 0 to 30 on CIFAR, and torchvision and
             others take 30 for the end; in the paper's text and its ImageNet code the range ends at 10.
     """
-    if n_ops < 1:
-        raise UserError(f"n_ops must be at least 1, got {n_ops}")
-    if not 0 <= magnitude <= max_magnitude or max_magnitude < 1:
-        raise UserError(f"magnitude must lie in 0 to max_magnitude ({max_magnitude}), got {magnitude}")
+    require(n_ops >= 1, f"n_ops must be at least 1, got {n_ops}", UserError)
+    inside = 0 <= magnitude <= max_magnitude and max_magnitude >= 1
+    require(inside, f"magnitude must lie in 0 to max_magnitude ({max_magnitude}), got {magnitude}", UserError)
     transforms = replace(AUTOAUGMENT_OPS.without("Invert"), n_levels=max_magnitude + 1)
-    op = np.arange(len(transforms.ops))
-    rows = Rows.of(transforms, np.tile(op, (n_ops, 1)), np.full((n_ops, len(op)), magnitude))
-    return layered(transforms, rows)
+    op = np.tile(np.arange(len(transforms.ops)), (n_ops, 1))
+    return policy_of_rows(transforms, equal_rows(transforms, op, np.full(op.shape, magnitude), np.ones(op.shape)))
 
 
 @dataclass(frozen=True, eq=False)
@@ -106,61 +89,48 @@ class Rows:
     op: Array
     level: Array
     magnitude: Array
-    """Before the random sign that signed operations get."""
+    """Before the random sign of signed operations."""
     probability: Array
-    """How likely the row's operation is to be applied; else the image stays as it is in this layer."""
+    """How likely the row's operation is applied; otherwise the image stays as it is in this layer."""
     weight: Array
     """How often the row is drawn, relative to the others of its layer."""
     joint: bool = False
     """One row for all layers of an image, as AutoAugment draws a pair of operations."""
 
-    @classmethod
-    def of(
-        cls, transforms: TransformSet, op: Array, level: Array, probability: Array | float = 1.0, **others: Any
-    ) -> Rows:
-        """Return equally likely rows, their magnitudes those of the set's levels."""
-        levels = torch.arange(transforms.n_levels)
-        magnitudes = np.stack([each.magnitude(levels, transforms.n_levels).numpy() for each in transforms.ops])
-        certain = np.broadcast_to(probability, op.shape)
-        return cls(op, level, magnitudes[op, level], certain, np.ones(op.shape), **others)
-
     @cached_property
     def shares(self) -> Array:
-        """The cumulative shares of each layer's rows, but the last."""
+        """The cumulative shares of each layer's rows, except the last."""
         shares: Array = np.cumsum(self.weight, axis=1)[:, :-1] / self.weight.sum(axis=1, keepdims=True)
         return shares
 
 
-def layered(transforms: TransformSet, rows: Rows, step: Step = TransformSet.apply) -> Policy:
+def equal_rows(transforms: TransformSet, op: Array, level: Array, probability: Array, *, joint: bool = False) -> Rows:
+    """Return rows that are equally likely, with the magnitudes of the set's levels."""
+    levels = torch.arange(transforms.n_levels)
+    magnitudes = np.stack([each.magnitude(levels, transforms.n_levels).numpy() for each in transforms.ops])
+    return Rows(op, level, magnitudes[op, level], probability, np.ones(op.shape), joint)
+
+
+def policy_of_rows(transforms: TransformSet, rows: Rows, action: Action = TransformSet.apply) -> Policy:
     """Return the policy that draws rows; the set's Identity stands for operations that are not applied."""
-    return Policy(transforms, partial(_draw_rows, transforms, rows), len(rows.op), step)
+    return Policy(transforms, partial(_draw_rows, transforms, rows), action)
 
 
 def _draw_rows(transforms: TransformSet, rows: Rows, n: int, generator: torch.Generator | None) -> Draw:
-    numbers = uniforms(generator, len(rows.op), UNIFORMS, n)
+    shape, device = (len(rows.op), UNIFORMS, n), None if generator is None else generator.device
+    numbers = torch.rand(shape, dtype=torch.float64, generator=generator, device=device).cpu().numpy()
     if rows.joint:
         numbers[:, 0] = numbers[0, 0]
-    layers = [_draw_layer(transforms, rows, layer, numbers[layer]) for layer in range(len(rows.op))]
-    return Draw(*(torch.from_numpy(np.stack(column, axis=1)) for column in zip(*layers, strict=True)))
-
-
-def _draw_layer(transforms: TransformSet, rows: Rows, layer: int, numbers: Array) -> tuple[Array, Array, Array, Array]:
-    """Return operation, level, magnitude and place of every image in a layer."""
-    row = rows.shares[layer].searchsorted(numbers[0], side="right")
-    applied = numbers[1] < rows.probability[layer, row]
-    op = np.where(applied, rows.op[layer, row], transforms.names.index(IDENTITY))
-    level = np.where(applied, rows.level[layer, row], 0)
-    magnitude = np.where(applied, rows.magnitude[layer, row], 0.0)
-    minus = np.array([each.signed for each in transforms.ops])[op] & (numbers[2] < 0.5)
+    row = np.stack([one.searchsorted(u, side="right") for one, u in zip(rows.shares, numbers[:, 0], strict=True)])
+    chosen = np.arange(len(row))[:, None], row
+    applied = numbers[:, 1] < rows.probability[chosen]
+    op = np.where(applied, rows.op[chosen], transforms.names.index(IDENTITY))
+    level = np.where(applied, rows.level[chosen], 0)
+    magnitude = np.where(applied, rows.magnitude[chosen], 0.0)
+    minus = np.array([each.signed for each in transforms.ops])[op] & (numbers[:, 2] < 0.5)
     signed = np.where(minus, -magnitude, magnitude) + 0.0  # no -0
-    return op, level, signed, numbers[3:].T
-
-
-def uniforms(generator: torch.Generator | None, *shape: int) -> Array:
-    """Return numbers in [0, 1), float64."""
-    device = None if generator is None else generator.device
-    numbers: Array = torch.rand(shape, dtype=torch.float64, generator=generator, device=device).cpu().numpy()
-    return numbers
+    columns = (op.T, level.T, signed.T, numbers[:, 3:].transpose(2, 0, 1))
+    return Draw(*(torch.from_numpy(np.ascontiguousarray(column)) for column in columns))
 
 
 AUTOAUGMENT_OPS = TransformSet(

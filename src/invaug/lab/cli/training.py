@@ -8,7 +8,7 @@ from typing import Annotated, Any
 
 import typer
 
-from invaug.lab.cli.app import Json, app
+from invaug.lab.cli.app import DataDir, Json, app
 from invaug.lab.cli.flags import GroupedCommand, folder, with_config
 from invaug.lab.config import build
 from invaug.lab.environment import is_first
@@ -16,7 +16,6 @@ from invaug.lab.environment import is_first
 DataArgument = Annotated[str | None, typer.Argument(help="a dataset, a folder, an .npz [digits]", show_default=False)]
 ConfigFile = Annotated[str | None, typer.Option("--config", help="a TOML file, or a shipped config (invaug ls)")]
 Out = Annotated[Path | None, typer.Option(parser=folder, metavar="PATH", help="output folder [a new one in runs/]")]
-DataDir = Annotated[Path | None, typer.Option(help="folder of downloaded datasets [env: INVAUG_DATA]")]
 Jobs = Annotated[int, typer.Option(min=1, max=1024, help="trainings at the same time, each in its own process")]
 On = Annotated[str, typer.Option(help="processes; ray on this machine; or the address of a Ray cluster")]
 

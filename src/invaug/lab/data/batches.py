@@ -16,21 +16,20 @@ from typing import Any, NamedTuple
 
 import numpy as np
 import torch
-from numpy.typing import NDArray
 from torch import Tensor
 from torch.utils import data
 
 from invaug.lab.data.decode import decode, quiet
 from invaug.lab.data.load import MAX_RESIDENT
-from invaug.lab.data.splits import ORDER, Split, random_order
+from invaug.lab.data.splits import ORDER, Rows, Split, random_order
 from invaug.lab.errors import RunError, UserError, reason_of
 
 PR_SET_PDEATHSIG = 1  # of prctl(2)
 PREFETCH = 4  # batches each worker is ahead
-DYING = 2.0  # seconds a worker may take to end after its pipes have closed
+DYING = 2.0  # seconds that a worker may take to end after its pipes have closed
 DEATHS = {
-    "SIGKILL": ", perhaps by want of memory: lower --workers or --batch-size",
-    "SIGBUS": ", by want of shared memory: lower --workers or --batch-size, or enlarge /dev/shm",
+    "SIGKILL": ", perhaps out of memory: lower --workers or --batch-size",
+    "SIGBUS": ", out of shared memory: lower --workers or --batch-size, or enlarge /dev/shm",
 }
 
 
@@ -67,29 +66,24 @@ def batches(
     """Return the batches of one epoch on a device.
 
     Args:
-        batch_size: Images per batch and rank; the ranks' batches together are the one of a single rank of the sum.
+        batch_size: Images per batch and rank; the batches of all ranks together are one batch of a single rank.
         drop_last: Whether to leave out a smaller last batch; otherwise fewer images than ranks join the batch before.
-        workers: Processes that decode files; they change how fast batches come, not what is in them.
+        workers: Processes that decode files; they change how fast batches arrive, not what is in them.
         start: Number of batches to skip, without decoding them.
     """
-    if not 0 <= rank < world_size:
-        raise ValueError(f"rank must be from 0 to {world_size - 1}, got {rank}")
-    if start < 0:
-        raise ValueError(f"start must be at least 0, got {start}")
     bounds = _bounds(len(split), batch_size, drop_last, world_size)
     order = random_order(len(split), seed, ORDER, epoch) if shuffle else np.arange(len(split))
     rows = [
         np.array_split(order[first:last], world_size)[rank]
         for first, last in zip(bounds[start:-1], bounds[start + 1 :], strict=True)
     ]
-    place = torch.device(device)
-    return _from_memory(split, rows, place) if split.files is None else _from_files(split, rows, place, workers)
+    if split.images is None:
+        return _from_files(split, rows, torch.device(device), workers)
+    return _from_memory(split, split.images, rows, torch.device(device))
 
 
 def _bounds(n: int, batch_size: int, drop_last: bool, world_size: int) -> list[int]:
     """Return where each batch of all ranks together starts, and where the last one ends."""
-    if batch_size < 1:
-        raise UserError(f"batch_size must be at least 1, got {batch_size}")
     whole = batch_size * world_size
     if n < (whole if drop_last else world_size):
         reason = f"{world_size} x {batch_size} with drop_last" if drop_last else f"{world_size} ranks"
@@ -102,8 +96,8 @@ def _bounds(n: int, batch_size: int, drop_last: bool, world_size: int) -> list[i
     return bounds
 
 
-def _from_memory(split: Split, rows: list[NDArray[np.int64]], device: torch.device) -> Iterator[Batch]:
-    images, targets = _resident(split, device)
+def _from_memory(split: Split, images: Tensor, rows: list[Rows], device: torch.device) -> Iterator[Batch]:
+    images, targets = _move_once(split, images, device)
     for row in rows:
         indices = torch.from_numpy(row)
         chosen = indices.to(images.device)
@@ -111,15 +105,13 @@ def _from_memory(split: Split, rows: list[NDArray[np.int64]], device: torch.devi
         yield Batch(picked.to(device), targets[chosen].to(device), indices.to(device))
 
 
-def _resident(split: Split, device: torch.device) -> tuple[Tensor, Tensor]:
-    """Return images and targets whole on the device, moved once; large ones stay where they are."""
-    assert split.images is not None  # noqa: S101 - or it would have files
-    if split.images.device == device or split.images.nbytes > MAX_RESIDENT:
-        return split.images, split.targets
-    key = str(device)
-    if key not in split.on_device:
-        split.on_device[key] = split.images.to(device), split.targets.to(device)
-    return split.on_device[key]
+def _move_once(split: Split, images: Tensor, device: torch.device) -> tuple[Tensor, Tensor]:
+    """Return all images and targets on the device; too many stay where they are."""
+    if images.device == device or images.nbytes > MAX_RESIDENT:
+        return images, split.targets
+    if str(device) not in split.on_device:
+        split.on_device[str(device)] = images.to(device), split.targets.to(device)
+    return split.on_device[str(device)]
 
 
 class _Decoder(data.Dataset[Tensor | str]):
@@ -128,19 +120,16 @@ class _Decoder(data.Dataset[Tensor | str]):
     def __init__(self, split: Split) -> None:
         self.split = split
 
-    def __getitem__(self, rows: NDArray[np.int64]) -> Tensor | str:
-        files, shape = self.split.files or (), self.split.shape or (0, 0, 0)
-        images = np.empty((len(rows), *shape), np.uint8)
+    def __getitem__(self, rows: Rows) -> Tensor | str:
+        files, shape = self.split.files or (), self.split.image_shape
         try:
             with quiet():
-                for i, row in enumerate(rows):
-                    images[i] = decode(files[row], shape)
+                return torch.from_numpy(np.stack([decode(files[row], shape) for row in rows]))
         except UserError as error:
             return str(error)
-        return torch.from_numpy(images)
 
 
-def _loader(split: Split, rows: list[NDArray[np.int64]], device: torch.device, workers: int) -> data.DataLoader[Any]:
+def _make_loader(split: Split, rows: list[Rows], device: torch.device, workers: int) -> data.DataLoader[Any]:
     with quiet():  # torch warns of more workers than cores, which the user asked for
         return data.DataLoader(
             _Decoder(split),
@@ -149,13 +138,13 @@ def _loader(split: Split, rows: list[NDArray[np.int64]], device: torch.device, w
             num_workers=workers,
             prefetch_factor=PREFETCH if workers else None,
             pin_memory=device.type == "cuda",
-            worker_init_fn=partial(_begin, bound=threading.current_thread() is threading.main_thread()),
-            generator=torch.Generator(),  # or it would draw from torch's own, and a resumed run would not repeat
+            worker_init_fn=partial(_start_worker, bound=threading.current_thread() is threading.main_thread()),
+            generator=torch.Generator(),  # or it would draw from torch's own, and a resumed run would differ
         )
 
 
-def _begin(_: int, *, bound: bool) -> None:
-    """Drop the handlers a worker inherits: Ctrl-C is for the main process, and SIGTERM must end a worker.
+def _start_worker(_: int, *, bound: bool) -> None:
+    """Drop the signal handlers that a worker inherits: Ctrl-C is for the main process, SIGTERM must end a worker.
 
     Args:
         bound: Whether the worker ends with the thread that started it.
@@ -167,17 +156,17 @@ def _begin(_: int, *, bound: bool) -> None:
 
 
 def _end_with_parent() -> None:
-    """Let the kernel end this process when its parent is killed: torch's own look, every five seconds, comes to nothing
-    where a thread of the worker hangs."""
+    """Let the kernel end this process when its parent is killed: torch's own check, every five seconds, fails if a
+    thread of the worker hangs."""
     ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, int(signal.SIGKILL))
     parent = multiprocessing.parent_process()
     if parent is not None and os.getppid() != parent.pid:  # it was killed before this
         os._exit(1)
 
 
-def _from_files(split: Split, rows: list[NDArray[np.int64]], device: torch.device, workers: int) -> Iterator[Batch]:
-    loader = _loader(split, rows, device, min(workers, len(rows)))
-    for row, images in zip(rows, _decoded(loader), strict=True):
+def _from_files(split: Split, rows: list[Rows], device: torch.device, workers: int) -> Iterator[Batch]:
+    loader = _make_loader(split, rows, device, min(workers, len(rows)))
+    for row, images in zip(rows, _receive_decoded(loader), strict=True):
         if isinstance(images, str):
             raise UserError(images)
         indices = torch.from_numpy(row)
@@ -185,11 +174,11 @@ def _from_files(split: Split, rows: list[NDArray[np.int64]], device: torch.devic
         yield Batch(images.to(device, non_blocking=True), targets.to(device), indices.to(device))
 
 
-def _decoded(loader: data.DataLoader[Any]) -> Iterator[Tensor | str]:
-    """Yield what the loader sends; a worker that died is one clear line, and only here.
+def _receive_decoded(loader: data.DataLoader[Any]) -> Iterator[Tensor | str]:
+    """Yield what the loader sends; a worker that died gives one clear line, and only here.
 
-    torch would raise it from a signal handler, in the middle of whatever the main process does at that moment.
-    Without that handler it is noticed when its batch is missing, within five seconds.
+    torch would raise from a signal handler, in the middle of whatever the main process does at that moment. Without
+    that handler the death is noticed when a batch is missing, within five seconds.
     """
     before = signal.getsignal(signal.SIGCHLD) if hasattr(signal, "SIGCHLD") else None
     with quiet():
@@ -202,13 +191,15 @@ def _decoded(loader: data.DataLoader[Any]) -> Iterator[Tensor | str]:
         if not loader.num_workers:
             raise
         codes = _exit_codes(getattr(stream, "_workers", ()))
-        raise RunError(f"{_cause(codes, error)}; a training goes on with --resume") from error
+        raise RunError(f"{_cause(codes, error)}; continue the training with --resume") from error
 
 
 def _exit_codes(workers: Sequence[BaseProcess]) -> list[int]:
     """Return the exit codes of the workers that failed; one that is dying closes its pipes before it has a code."""
-    for sentinel in connection.wait([worker.sentinel for worker in workers], timeout=DYING):
-        next(worker for worker in workers if worker.sentinel == sentinel).join()
+    ended = connection.wait([worker.sentinel for worker in workers], timeout=DYING)
+    for worker in workers:
+        if worker.sentinel in ended:
+            worker.join()
     return [worker.exitcode for worker in workers if worker.exitcode]
 
 

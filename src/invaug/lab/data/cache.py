@@ -13,7 +13,7 @@ from typing import Any
 
 from invaug.lab.run.atomic import write_text
 
-FRESH = 2_000_000_000  # nanoseconds: a file younger than this may change again without its times telling
+FRESH = 2_000_000_000  # nanoseconds: a file younger than this may change again without its times showing it
 
 
 def cache_folder() -> Path:
@@ -24,11 +24,11 @@ def cache_folder() -> Path:
     return Path(".cache") / "invaug"
 
 
-def state_of(files: Iterable[Path]) -> str | None:
-    """Return a fingerprint of files by what the system says of them; None if that cannot be relied on.
+def fingerprint(files: Iterable[Path]) -> str | None:
+    """Return a fingerprint of files by what the system reports about them; None if that cannot be relied on.
 
-    Nobody can set the time of change of an inode, so a file with a new byte has another fingerprint even if its size
-    and its time of modification were put back.
+    Nobody can set the change time of an inode, so a file with a new byte has another fingerprint even if its size
+    and its modification time were restored.
     """
     digest, newest = hashlib.blake2b(digest_size=16), 0
     now = time.time_ns()
@@ -44,23 +44,22 @@ def state_of(files: Iterable[Path]) -> str | None:
 
 
 def recall(topic: str) -> dict[str, Any]:
-    """Return what was remembered under a topic; nothing if it was spoilt."""
+    """Return the entries remembered under a topic; none if the file is damaged."""
     with suppress(OSError, ValueError, RecursionError):
-        found = json.loads(_file(topic).read_bytes())
-        match found:
+        match json.loads(_cache_file(topic).read_bytes()):
             case {"topic": str(name), "entries": dict(entries)} if name == topic:
                 return entries
     return {}
 
 
 def remember(topic: str, entries: dict[str, Any]) -> None:
-    """Remember entries under a topic, if the cache can be written."""
+    """Add entries to those remembered under a topic, if the cache can be written."""
     with suppress(OSError):
-        file = _file(topic)
+        file = _cache_file(topic)
         file.parent.mkdir(parents=True, exist_ok=True)
-        write_text(file, json.dumps({"topic": topic, "entries": entries}))
+        write_text(file, json.dumps({"topic": topic, "entries": {**recall(topic), **entries}}))
 
 
-def _file(topic: str) -> Path:
+def _cache_file(topic: str) -> Path:
     name = hashlib.blake2b(topic.encode("utf-8", "surrogateescape"), digest_size=12).hexdigest()
     return cache_folder() / "checked" / f"{name}.json"

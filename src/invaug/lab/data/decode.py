@@ -1,7 +1,7 @@
-"""Images of any kind become bytes of one shape.
+"""Image files of any kind become bytes of one shape.
 
-An image is turned upright by its EXIF tag, and the first frame of an animation is taken. Transparent pixels are laid on
-black, then alpha is dropped. Of 16 bits the upper 8 are kept, as Pillow does for 16-bit colour; floats are in [0, 1].
+An image is turned upright by its EXIF tag; of an animation, the first frame is taken. Transparent images are composited
+on black. Of 16 bits the upper 8 are kept, as Pillow does for 16-bit colour; floats must be in [0, 1].
 """
 
 from __future__ import annotations
@@ -13,39 +13,51 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from functools import partial
-from itertools import pairwise
+from io import BufferedReader, BytesIO
+from itertools import chain
 from pathlib import Path
 from statistics import median_low
-from typing import IO, Any, NamedTuple
+from typing import Any, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
 from PIL import Image, ImageOps, UnidentifiedImageError
 
-from invaug.lab.data.archives import open_zip_member, zip_above
+from invaug.lab.data.archives import read_zip_member, zip_above
 from invaug.lab.errors import UserError, reason_of
+from invaug.lab.terminal import with_progress
 
+Item = TypeVar("Item")
+Result = TypeVar("Result")
+Stream = BufferedReader | BytesIO
 Shape = tuple[int, int, int]
 """Channels, height, width."""
 
-FORMATS = {
-    ".bmp": "BMP", ".gif": "GIF", ".jpeg": "JPEG", ".jpg": "JPEG", ".pbm": "PPM", ".pgm": "PPM", ".png": "PNG",
-    ".pnm": "PPM", ".ppm": "PPM", ".tif": "TIFF", ".tiff": "TIFF", ".webp": "WEBP",
-}  # fmt: skip
-"""What is read, by suffix; a list, because other formats (EPS) start programs."""
-KINDS = tuple(dict.fromkeys(FORMATS.values()))
+SUFFIXES = {
+    "BMP": (".bmp",),
+    "GIF": (".gif",),
+    "JPEG": (".jpeg", ".jpg"),
+    "PNG": (".png",),
+    "PPM": (".pbm", ".pgm", ".pnm", ".ppm"),
+    "TIFF": (".tif", ".tiff"),
+    "WEBP": (".webp",),
+}
+"""The formats that are read; a closed list, because some others (EPS) start programs."""
+FORMATS = {suffix: kind for kind, suffixes in SUFFIXES.items() for suffix in suffixes}
 MAX_PIXELS = 89_478_485  # where Pillow starts to warn of decompression bombs: a quarter of a GiB as RGB
 MAX_MEMBER = 256 << 20  # bytes of one image inside a zip
 KEPT_SIDE = 256  # images of one common size stay as they are up to this side
 SIDES = (32, 64, 128, 224)  # otherwise they become squares of the largest of these that the median image fills
-THREADED_SIDE = 128  # smaller images spend their time in Python, where threads only wait for one another
-N_GLANCED = 512  # files whose headers tell that median
-GREY = frozenset(("1", "L", "LA", "La", "I", "F", "I;16", "I;16B", "I;16L", "I;16N"))
+MAX_THREADS = 8  # each may hold an image of the pixel cap
+N_HEADERS = 512  # files whose headers tell that median
+BLOCK = 64  # images per task of a thread
+DEEP_GREY = ("I", "I;16", "I;16B", "I;16L", "I;16N")
+GREY = frozenset(("1", "L", "LA", "La", "F", *DEEP_GREY))
 ORIENTATION, SIDEWAYS = 0x0112, (5, 6, 7, 8)  # an EXIF tag, and the values that swap width and height
 
 
 def printable(name: str) -> str:
-    """Return a file name that can be printed and stored: bytes that are no UTF-8 become question marks."""
+    """Return a file name that can be printed and stored: bytes that are not UTF-8 become question marks."""
     return name.encode("utf-8", "surrogateescape").decode("utf-8", "replace")
 
 
@@ -56,13 +68,12 @@ def choose_shape(files: Sequence[Path], image_size: int | None) -> Shape:
     32, 64, 128 and 224 that the shorter side of the median image fills (and 32 if none).
     """
     with quiet():
-        glances = [_glance(path) for path in files[:: max(1, len(files) // N_GLANCED)]]
-        median = median_low(min(glance.size) for glance in glances)
-        if _all_grey(glances) or (image_size is None and _one_size(glances)):  # true of all, or only of these?
-            glances = [_glance(path) for path in with_progress(files, "looking at images")]
-    channels = 1 if _all_grey(glances) else 3
-    width, height = glances[0].size
-    if image_size is None and _one_size(glances) and max(width, height) <= KEPT_SIDE:
+        sizes, grey = _read_headers(files[:: max(1, len(files) // N_HEADERS)])
+        median = median_low(min(size) for size in sizes)
+        if grey or (image_size is None and len(set(sizes)) == 1):  # true of all, or only of these?
+            sizes, grey = _read_headers(with_progress(files, "reading image headers"))
+    channels, (width, height) = 1 if grey else 3, sizes[0]
+    if image_size is None and len(set(sizes)) == 1 and max(width, height) <= KEPT_SIDE:
         return channels, height, width
     side = image_size or max([size for size in SIDES if size <= median], default=SIDES[0])
     return channels, side, side
@@ -71,28 +82,22 @@ def choose_shape(files: Sequence[Path], image_size: int | None) -> Shape:
 def decode(path: Path, shape: Shape) -> NDArray[np.uint8]:
     """Return one image as bytes of shape (channels, height, width): its centre, resized to fill the shape."""
     channels, height, width = shape
-    with _opened(path) as image:
+    with _open_named(path) as image:
         image.draft(None, (2 * width, 2 * height))  # a JPEG decodes at 1/2, 1/4 or 1/8 where that loses nothing here
         upright = ImageOps.exif_transpose(image)
-        flat = _flat(upright).convert("L" if channels == 1 else "RGB")
-        pixels = np.asarray(_fitted(flat, (width, height)))
+        flat = _to_eight_bits(upright).convert("L" if channels == 1 else "RGB")
+        pixels = np.asarray(_fit(flat, (width, height)))
     return pixels.reshape(height, width, channels).transpose(2, 0, 1)
 
 
 def decode_all(files: Sequence[Path], shape: Shape) -> NDArray[np.uint8]:
-    """Return all images, shape (n, channels, height, width); threads decode large ones."""
+    """Return all images, shape (n, channels, height, width)."""
     images = np.empty((len(files), *shape), np.uint8)
 
-    def fill(rows: range) -> int:
-        for row in rows:
-            images[row] = decode(files[row], shape)
-        return len(rows)
+    def fill(row: int) -> None:
+        images[row] = decode(files[row], shape)
 
-    blocks = [range(start, min(start + 64, len(files))) for start in range(0, len(files), 64)]
-    n_threads = os.cpu_count() if min(shape[1:]) >= THREADED_SIDE else 1
-    with quiet(), ThreadPoolExecutor(n_threads) as pool:
-        for _ in with_progress(pool.map(fill, blocks), "decoding images", len(blocks)):
-            pass
+    map_in_threads(fill, range(len(files)), "decoding images")
     return images
 
 
@@ -101,8 +106,16 @@ def resize_all(images: NDArray[np.uint8], size: int) -> NDArray[np.uint8]:
     resized = np.empty((*images.shape[:2], size, size), np.uint8)
     for row in with_progress(range(len(images)), "resizing images"):
         for channel, plane in enumerate(images[row]):
-            resized[row, channel] = np.asarray(_fitted(Image.fromarray(np.ascontiguousarray(plane)), (size, size)))
+            resized[row, channel] = np.asarray(_fit(Image.fromarray(np.ascontiguousarray(plane)), (size, size)))
     return resized
+
+
+def map_in_threads(function: Callable[[Item], Result], items: Sequence[Item], description: str) -> list[Result]:
+    """Return the function of each item, under a progress bar."""
+    blocks = [items[start : start + BLOCK] for start in range(0, len(items), BLOCK)]
+    with quiet(), ThreadPoolExecutor(min(os.cpu_count() or 1, MAX_THREADS)) as pool:
+        results = pool.map(lambda block: [function(item) for item in block], blocks)
+        return list(chain.from_iterable(with_progress(results, description, len(blocks))))
 
 
 @contextmanager
@@ -113,26 +126,15 @@ def quiet() -> Iterator[None]:
         yield
 
 
-def with_progress(items: Iterable[Any], description: str, total: int | None = None) -> Iterable[Any]:
-    """Return the items under a progress bar on stderr."""
-    from rich.console import Console
-    from rich.progress import track
-
-    console = Console(stderr=True)
-    return track(items, description, total=total, console=console, transient=True, disable=not console.is_terminal)
-
-
-class _Glance(NamedTuple):
-    size: tuple[int, int]
-    grey: bool
-
-
-def _glance(path: Path) -> _Glance:
-    """Return what the header of an image says: its upright width and height, and whether it is grey."""
-    with _opened(path) as image:
-        turned = image.getexif().get(ORIENTATION, 1) in SIDEWAYS
-        size = (image.height, image.width) if turned else image.size
-        return _Glance(size, image.mode in GREY or _has_grey_palette(image))
+def _read_headers(files: Iterable[Path]) -> tuple[list[tuple[int, int]], bool]:
+    """Return the upright width and height of each image, and whether all images are grey."""
+    sizes, grey = [], True
+    for path in files:
+        with _open_named(path) as image:
+            turned = image.getexif().get(ORIENTATION, 1) in SIDEWAYS
+            sizes.append((image.height, image.width) if turned else image.size)
+            grey = grey and (image.mode in GREY or _has_grey_palette(image))
+    return sizes, grey
 
 
 def _has_grey_palette(image: Image.Image) -> bool:
@@ -140,17 +142,9 @@ def _has_grey_palette(image: Image.Image) -> bool:
     return bool((colours == colours[:, :1]).all())
 
 
-def _all_grey(glances: Sequence[_Glance]) -> bool:
-    return all(glance.grey for glance in glances)
-
-
-def _one_size(glances: Sequence[_Glance]) -> bool:
-    return all(one.size == other.size for one, other in pairwise(glances))
-
-
 @contextmanager
-def _opened(path: Path) -> Iterator[Image.Image]:
-    """Yield an image under the pixel cap; whatever goes wrong with it names the file."""
+def _open_named(path: Path) -> Iterator[Image.Image]:
+    """Yield an image under the pixel cap; every error names the file."""
     try:
         with open_stream(path) as stream, open_image(stream) as image:
             yield image
@@ -159,9 +153,9 @@ def _opened(path: Path) -> Iterator[Image.Image]:
 
 
 @contextmanager
-def open_image(stream: IO[bytes]) -> Iterator[Image.Image]:
-    """Yield an image whose header keeps to the pixel cap; no pixel is decoded yet."""
-    with Image.open(stream, formats=KINDS) as image:
+def open_image(stream: Stream) -> Iterator[Image.Image]:
+    """Yield an image whose header respects the pixel cap; no pixel is decoded yet."""
+    with Image.open(stream, formats=tuple(SUFFIXES)) as image:
         if image.width * image.height > MAX_PIXELS:
             raise UserError(f"{image.width} x {image.height} pixels, over the limit of {MAX_PIXELS:,}")
         yield image
@@ -172,21 +166,21 @@ def why_unreadable(error: Exception) -> str:
     return "not an image of a known kind" if isinstance(error, UnidentifiedImageError) else reason_of(error)
 
 
-def open_stream(path: Path) -> IO[bytes]:
+def open_stream(path: Path) -> Stream:
     """Open a file, or a member of a zip where the path leads through one."""
     archive = zip_above(path)
     if archive is not None:
-        return open_zip_member(archive, path, MAX_MEMBER)
+        return BytesIO(read_zip_member(archive, path.relative_to(archive).as_posix(), MAX_MEMBER))
     if not stat.S_ISREG(path.stat().st_mode):  # opening a pipe would wait for ever
         raise UserError("not a regular file")
     return path.open("rb")
 
 
-def _fitted(image: Image.Image, size: tuple[int, int]) -> Image.Image:
+def _fit(image: Image.Image, size: tuple[int, int]) -> Image.Image:
     return image if image.size == size else ImageOps.fit(image, size, Image.Resampling.BILINEAR)
 
 
-def _flat(image: Image.Image) -> Image.Image:
+def _to_eight_bits(image: Image.Image) -> Image.Image:
     """Return an image of any mode as 8-bit grey or RGB."""
     if image.mode in DEEP:
         return Image.fromarray(DEEP[image.mode](np.asarray(image)))
@@ -199,14 +193,12 @@ def _flat(image: Image.Image) -> Image.Image:
 def _from_range(values: NDArray[Any], most: int, to_bytes: Callable[[NDArray[Any]], NDArray[Any]]) -> NDArray[np.uint8]:
     low, high = values.min(), values.max()
     if not (low >= 0 and high <= most):  # NaN fails too
-        raise UserError(f"values from {low:g} to {high:g}, only 0 to {most} can be made bytes")
+        raise UserError(f"values from {low:g} to {high:g}, only 0 to {most} can be converted to bytes")
     return to_bytes(values).astype(np.uint8)
 
 
-_deep_integers = partial(_from_range, most=65535, to_bytes=lambda values: values >> 8)
-_floats = partial(_from_range, most=1, to_bytes=lambda values: np.rint(values * 255))
 DEEP: dict[str, Callable[[NDArray[Any]], NDArray[np.uint8]]] = {
-    **dict.fromkeys(("I", "I;16", "I;16B", "I;16L", "I;16N"), _deep_integers),
-    "F": _floats,
+    **dict.fromkeys(DEEP_GREY, partial(_from_range, most=65535, to_bytes=lambda values: values >> 8)),
+    "F": partial(_from_range, most=1, to_bytes=lambda values: np.rint(values * 255)),
 }
-"""Modes of more than 8 bits, which Pillow's own conversion would clip."""
+"""How modes of more than 8 bits become bytes; Pillow's own conversion would clip them."""

@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from pathlib import Path
 from typing import NamedTuple
 
 from invaug.lab.data.decode import FORMATS, printable
 from invaug.lab.errors import UserError, nearest
 
-SUFFIXES = tuple(sorted(FORMATS))
 PARTS = {"train": "train", "training": "train", "val": "val", "valid": "val", "validation": "val", "test": "test"}
 
 
@@ -22,7 +21,7 @@ class Files(NamedTuple):
 
 
 class Listing(NamedTuple):
-    """What a folder of images holds; `test` is None where a split is still to be made."""
+    """The image files of a dataset; `test` is None if it has to be split off."""
 
     classes: tuple[str, ...]
     train: Files
@@ -33,16 +32,16 @@ class Listing(NamedTuple):
 def list_folder(root: Path) -> Listing:
     """Return the files of `root`: train/<class>/* beside val/ or test/<class>/*, or just <class>/*.
 
-    With both val/ and test/ they are what they say; with one of them, that one is the test set.
+    With both val/ and test/ each is what its name says; with one of them, that one is the test set.
     """
-    parts = _parts(root)
+    parts = _find_parts(root)
     if "train" not in parts:
         if parts:
             way_out = "name the training folder train, or give a folder of class folders"
             raise UserError(f"{root} has {', '.join(p.name for p in parts.values())} but no train folder: {way_out}")
-        return Listing(*_classes_of(root))
-    classes, train = _classes_of(parts.pop("train"))
-    found = {part: files for part, folder in parts.items() if (files := _known_classes(folder, classes))}
+        return Listing(*_list_classes(root))
+    classes, train = _list_classes(parts.pop("train"))
+    found = {part: files for part, folder in parts.items() if (files := _list_known_classes(folder, classes))}
     if parts and not found:
         folder = next(iter(parts.values()))
         raise UserError(f"{folder} holds none of the classes of train: expected {folder / classes[0]} and so on")
@@ -50,8 +49,8 @@ def list_folder(root: Path) -> Listing:
     return Listing(classes, train, found.get("val"), test)
 
 
-def _parts(root: Path) -> dict[str, Path]:
-    """Return the folders that are a split, by the split they are."""
+def _find_parts(root: Path) -> dict[str, Path]:
+    """Return the folders that are a split, by the name of the split."""
     folders = _subfolders(root)
     named = [folder for folder in folders if folder.name.lower() in PARTS]
     if len(named) < len(folders) and not any(_subfolders(folder) for folder in named):
@@ -72,47 +71,45 @@ def _subfolders(folder: Path) -> list[Path]:
         raise UserError(f"cannot read folder {folder}: {error.strerror or error}") from error
 
 
-def _classes_of(folder: Path) -> tuple[tuple[str, ...], Files]:
-    """Return the classes of a training folder and their files: none empty, two at least."""
+def _list_classes(folder: Path) -> tuple[tuple[str, ...], Files]:
+    """Return the classes of a training folder and their files: at least two classes, none of them empty."""
     folders = _subfolders(folder)
     if not folders:
         raise UserError(f"{folder} has no class folders: put the images in {folder}/<class>/")
     if len(folders) == 1:
         raise UserError(f"{folder} has one class, {printable(folders[0].name)}: there must be at least two")
-    files = [_images_in(path) for path in folders]
-    for path, found in zip(folders, files, strict=True):
-        if not found:
-            raise UserError(f"class folder {path} holds no image ({' '.join(SUFFIXES)})")
-    return tuple(printable(path.name) for path in folders), _labelled(files, range(len(files)))
+    files = _list_images(enumerate(folders))
+    for target in sorted(set(range(len(folders))) - set(files.targets)):
+        raise UserError(f"class folder {folders[target]} holds no image ({' '.join(sorted(FORMATS))})")
+    return tuple(printable(path.name) for path in folders), files
 
 
-def _known_classes(folder: Path, classes: tuple[str, ...]) -> Files | None:
-    """Return the files of a test folder; None if it has no class of the training folder, as unlabelled sets have."""
+def _list_known_classes(folder: Path, classes: tuple[str, ...]) -> Files | None:
+    """Return the files of a test folder; None if it has no class of the training folder, because it is unlabelled."""
     folders = {printable(path.name): path for path in _subfolders(folder)}
     if not folders.keys() & set(classes):
         return None
     for name in folders.keys() - set(classes):
-        raise UserError(f"{folders[name]} is a class that train has not: {nearest(name, classes)}")
-    files = _labelled([_images_in(path) for path in folders.values()], [classes.index(name) for name in folders])
+        raise UserError(f"{folders[name]} is a class that train does not have: {nearest(name, classes)}")
+    files = _list_images((classes.index(name), path) for name, path in folders.items())
     return files if files.paths else None
 
 
-def _labelled(files: Sequence[Sequence[Path]], labels: Iterable[int]) -> Files:
-    pairs = [(path, label) for paths, label in zip(files, labels, strict=True) for path in paths]
-    return Files(tuple(path for path, _ in pairs), tuple(label for _, label in pairs))
-
-
-def _images_in(folder: Path) -> list[Path]:
-    """Return the image files below a folder, sorted; links to further folders are not followed."""
+def _list_images(folders: Iterable[tuple[int, Path]]) -> Files:
+    """Return the image files below each class folder, sorted; links to further folders are not followed."""
 
     def refuse(error: OSError) -> None:
         raise UserError(f"cannot read folder {error.filename}: {error.strerror}")
 
-    found = [os.path.join(place, name) for place, _, names in os.walk(folder, onerror=refuse) for name in names]  # noqa: PTH118 - Path is slow for a million names
-    return [Path(name) for name in sorted(found) if is_image_name(name)]
+    pairs: list[tuple[Path, int]] = []
+    for target, folder in folders:
+        # strings, because Path is slow for a million names
+        found = [os.path.join(place, name) for place, _, names in os.walk(folder, onerror=refuse) for name in names]  # noqa: PTH118
+        pairs += [(Path(name), target) for name in sorted(found) if is_image_name(name)]
+    return Files(tuple(path for path, _ in pairs), tuple(target for _, target in pairs))
 
 
 def is_image_name(name: str) -> bool:
     """Whether a file is taken for an image: by its suffix, and not hidden."""
     stem, suffix = os.path.splitext(os.path.basename(name))  # noqa: PTH119, PTH122 - the same
-    return suffix.lower() in SUFFIXES and not stem.startswith(".")
+    return suffix.lower() in FORMATS and not stem.startswith(".")

@@ -1,8 +1,7 @@
-"""Datasets as one .npz: x_train, y_train, x_test, y_test; nothing in it is unpickled."""
+"""Datasets as one .npz: x_train, y_train, x_test, y_test and perhaps classes; nothing in it is unpickled."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -13,30 +12,36 @@ from invaug.lab.data.archives import check_zip
 from invaug.lab.data.readers import Arrays
 from invaug.lab.errors import UserError, reading
 
-WANTED = ("x_train", "y_train", "x_test", "y_test")
+REQUIRED = ("x_train", "y_train", "x_test", "y_test")
+NAMES = (*REQUIRED, "classes")
 
 
 def read_npz(path: Path) -> Arrays:
     """Return the dataset of an .npz, its images as bytes and its labels as integers."""
-    return assemble(read_arrays(path, (*WANTED, "classes")), path)
-
-
-def assemble(arrays: Mapping[str, NDArray[Any]], path: Path) -> Arrays:
-    """Return arrays as a dataset, its images as bytes and its labels as integers."""
-    if missing := [name for name in WANTED if name not in arrays]:
+    arrays = read_arrays(path, NAMES)
+    if missing := [name for name in REQUIRED if name not in arrays]:
         raise UserError(f"{path} has no {missing[0]}: it holds {', '.join(names_in(path)) or 'no named arrays'}")
-    x_train, x_test = (as_pixels(arrays[name], f"{name} of {path}") for name in ("x_train", "x_test"))
-    y_train, y_test = (as_labels(arrays[name], f"{name} of {path}") for name in ("y_train", "y_test"))
-    return Arrays(x_train, y_train, x_test, y_test, class_names(arrays))
+    x_train, x_test = (_as_pixels(arrays[name], f"{name} of {path}") for name in ("x_train", "x_test"))
+    y_train, y_test = (_as_labels(arrays[name], f"{name} of {path}") for name in ("y_train", "y_test"))
+    classes = tuple(str(name) for name in arrays.get("classes", np.array([])).reshape(-1))
+    return Arrays(x_train, y_train, x_test, y_test, classes)
 
 
-def class_names(arrays: Mapping[str, NDArray[Any]]) -> tuple[str, ...]:
-    """Return the names of the classes, if the arrays tell."""
-    return tuple(str(name) for name in arrays.get("classes", np.array([])).reshape(-1))
+def names_in(path: Path) -> list[str]:
+    """Return the names of the arrays in an .npz; none of them is a bomb or occurs twice."""
+    return [name.removesuffix(".npy") for name in check_zip(path)]
+
+
+def read_arrays(path: Path, names: tuple[str, ...]) -> dict[str, NDArray[Any]]:
+    """Return those of the named arrays that an .npz has."""
+    wanted = [name for name in names_in(path) if name in names]
+    with reading(path), path.open("rb") as file:  # numpy leaves a broken file open
+        found = np.load(file, allow_pickle=False)
+        return {name: found[name] for name in wanted}
 
 
 def check_classes(arrays: Arrays) -> tuple[str, ...]:
-    """Return the names of the classes; raise unless there are two at least and every label is one of them."""
+    """Return the names of the classes; raise unless there are at least two and every label is one of them."""
     n_classes = len(arrays.classes) or int(arrays.y_train.max()) + 1
     classes = arrays.classes or tuple(str(label) for label in range(n_classes))
     _check_labels("train", arrays.x_train, arrays.y_train, n_classes)
@@ -44,51 +49,38 @@ def check_classes(arrays: Arrays) -> tuple[str, ...]:
     if np.count_nonzero(counts) < 2:
         raise UserError(f"there must be at least two classes, every label of y_train is {arrays.y_train[0]}")
     if not counts.all():
-        raise UserError(f"class {classes[counts.argmin()]} has no training image: y_train never is {counts.argmin()}")
+        raise UserError(f"class {classes[counts.argmin()]} has no training image: y_train is never {counts.argmin()}")
     if arrays.x_test is not None and arrays.y_test is not None:
         if arrays.x_train.shape[1:] != arrays.x_test.shape[1:]:
             shapes = f"{arrays.x_train.shape[1:]} and {arrays.x_test.shape[1:]}"
-            raise UserError(f"x_train and x_test must agree in channels, height and width, got {shapes}")
+            raise UserError(f"x_train and x_test must have the same channels, height and width, got {shapes}")
         _check_labels("test", arrays.x_test, arrays.y_test, n_classes)
     return classes
 
 
 def _check_labels(name: str, images: NDArray[Any], labels: NDArray[Any], n_classes: int) -> None:
     if len(images) != len(labels):
-        raise UserError(f"x_{name} and y_{name} must be as long, got {len(images)} images and {len(labels)} labels")
+        lengths = f"{len(images)} images and {len(labels)} labels"
+        raise UserError(f"x_{name} and y_{name} must have the same length, got {lengths}")
     wrong = (labels < 0) | (labels >= n_classes)
     if wrong.any():
         row = int(wrong.argmax())
-        raise UserError(f"y_{name} must be from 0 to {max(n_classes - 1, 1)}, got {labels[row]} at image {row}")
+        found = f"got {labels[row]} at image {row} and {wrong.sum() - 1} more"
+        raise UserError(f"y_{name} must be from 0 to {max(n_classes - 1, 1)}, {found}")
 
 
-def names_in(path: Path) -> list[str]:
-    """Return the names of the arrays in an .npz; none of them is a bomb or there twice."""
-    return [name.removesuffix(".npy") for name in check_zip(path)]
-
-
-def read_arrays(path: Path, names: tuple[str, ...]) -> dict[str, NDArray[Any]]:
-    """Return some arrays of an .npz, as far as it has them."""
-    wanted = [name for name in names_in(path) if name in names]
-    with reading(path), path.open("rb") as file:  # numpy leaves a broken file open
-        found = np.load(file, allow_pickle=False)
-        return {name: found[name] for name in wanted}
-
-
-def as_pixels(array: NDArray[Any], name: str) -> NDArray[np.uint8]:
-    """Return images as bytes (n, channels, height, width)."""
+def _as_pixels(array: NDArray[Any], name: str) -> NDArray[np.uint8]:
+    """Return images as bytes of shape (n, channels, height, width)."""
     if array.ndim not in (3, 4) or 0 in array.shape:
         raise UserError(f"{name} must be images of shape (n, height, width[, channels]), got shape {array.shape}")
     array = array[..., None] if array.ndim == 3 else array
     _, second, _, last = array.shape
     if last in (1, 3, 4) or second >= last:  # channels are last, unless only the second axis is short enough
         array = array.transpose(0, 3, 1, 2)
-    return _bytes(array, name)
+    return array if array.dtype == np.uint8 else _as_bytes(array, name)
 
 
-def _bytes(array: NDArray[Any], name: str) -> NDArray[np.uint8]:
-    if array.dtype == np.uint8:
-        return array
+def _as_bytes(array: NDArray[Any], name: str) -> NDArray[np.uint8]:
     if array.dtype.kind not in "iuf":
         raise UserError(f"{name} must be uint8, or float in [0, 1], got {array.dtype}")
     bad = np.isnan(array).reshape(len(array), -1).any(1)
@@ -100,7 +92,7 @@ def _bytes(array: NDArray[Any], name: str) -> NDArray[np.uint8]:
     return (np.rint(array * 255.0) if most == 1 else array).astype(np.uint8)
 
 
-def as_labels(array: NDArray[Any], name: str) -> NDArray[np.int64]:
+def _as_labels(array: NDArray[Any], name: str) -> NDArray[np.int64]:
     """Return one integer per image."""
     array = array[:, 0] if array.ndim == 2 and array.shape[1] == 1 else array
     if array.ndim != 1 or not len(array):

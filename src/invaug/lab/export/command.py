@@ -21,6 +21,7 @@ from invaug.lab.data import decode
 from invaug.lab.errors import UserError, nearest
 from invaug.lab.run import atomic
 from invaug.lab.run.folder import Predictor, load, read_config
+from invaug.lab.terminal import with_progress
 
 BATCH = 64  # files decoded and shown to the model at once
 N_TRACED, N_CHECKED = 2, 3  # images; different, so that a batch size frozen into the trace is noticed
@@ -74,11 +75,7 @@ def predict_files(run: Path, images: list[Path], top: int, *, trust_model: bool 
         raise UserError(f"{run} was trained on images of {shape[0]} channels; image files have 1 or 3")
     with decode.quiet():
         chunks = [images[start : start + BATCH] for start in range(0, len(images), BATCH)]
-        return [
-            row
-            for chunk in decode.with_progress(chunks, "predicting")
-            for row in _predict(predictor, chunk, shape, top)
-        ]
+        return [row for chunk in with_progress(chunks, "predicting") for row in _predict(predictor, chunk, shape, top)]
 
 
 @torch.no_grad()

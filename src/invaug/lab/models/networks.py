@@ -1,15 +1,25 @@
-"""The networks: wide and plain ResNets, and the small ones of the synthetic experiments."""
+"""The networks: wide and plain ResNets, and the small ones of the synthetic experiments.
+
+Each is built from the shape of an image, the number of classes and the numbers in its name. Weights are drawn in the
+order in which layers are made, so that order is part of what a seed means.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import partial
+from itertools import pairwise
 
 import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-Shortcut = Callable[[int, int, int], nn.Module]
+from invaug.lab.errors import UserError
+
+Shape = tuple[int, int, int]
+Block = Callable[[int, int, int], nn.Module]
+"""A block from its numbers of input and output channels and its stride."""
+SMALL_IMAGE = 64  # up to this many pixels ResNet-18 and 50 keep the size in their stem
 
 
 def conv3x3(n_in: int, n_out: int, stride: int = 1, bias: bool = False) -> nn.Conv2d:
@@ -17,8 +27,18 @@ def conv3x3(n_in: int, n_out: int, stride: int = 1, bias: bool = False) -> nn.Co
     return nn.Conv2d(n_in, n_out, 3, stride, padding=1, bias=bias)
 
 
+def with_norm(conv: nn.Conv2d) -> list[nn.Module]:
+    """Return the convolution and a BatchNorm."""
+    return [conv, nn.BatchNorm2d(conv.out_channels)]
+
+
+def with_norm_relu(conv: nn.Conv2d) -> list[nn.Module]:
+    """Return the convolution, a BatchNorm and a ReLU."""
+    return [*with_norm(conv), nn.ReLU(inplace=True)]
+
+
 class WideBlock(nn.Module):
-    """Two BatchNorm-ReLU-convolutions, added to the input as it came.
+    """Two BatchNorm-ReLU-convolutions, added to the unchanged input.
 
     As in TrivialAugment's code, on which the authors built theirs: biases, the stride on the second convolution.
     """
@@ -37,13 +57,13 @@ class WideBlock(nn.Module):
         return torch.add(added, self.shortcut(x))
 
 
-def wide_resnet(n_channels: int, n_classes: int, *, n_blocks: int, width: int) -> nn.Module:
-    """Return the Wide ResNet of three stages of n_blocks: depth 6 n_blocks + 4, no dropout, default initialisation."""
-    stages = stack(WideBlock, 16, [(16 * width, 1), (32 * width, 2), (64 * width, 2)], n_blocks)
-    last = 64 * width
-    return nn.Sequential(
-        conv3x3(n_channels, 16, bias=True), stages, nn.BatchNorm2d(last), nn.ReLU(inplace=True), head(last, n_classes)
-    )
+def wide_resnet(image_shape: Shape, n_classes: int, depth: int, width: int) -> nn.Module:
+    """Return the Wide ResNet of three stages: no dropout, default initialisation."""
+    n_blocks = blocks_per_stage(f"wrn-{depth}-{width}", depth, 4, "10, 16, 22, 28, 34, 40")
+    widths = (16, 16 * width, 32 * width, 64 * width)
+    stages = nn.Sequential(*stack(WideBlock, widths, [n_blocks] * 3))
+    stem = conv3x3(image_shape[0], 16, bias=True)
+    return nn.Sequential(stem, stages, nn.BatchNorm2d(widths[-1]), nn.ReLU(inplace=True), head(widths[-1], n_classes))
 
 
 class Residual(nn.Module):
@@ -58,7 +78,7 @@ class Residual(nn.Module):
         return F.relu(torch.add(self.body(x), self.shortcut(x)), inplace=True)
 
 
-class Padded(nn.Module):
+class PaddedShortcut(nn.Module):
     """The shortcut without parameters of the CIFAR ResNets: every second pixel, new channels zero."""
 
     def __init__(self, n_in: int, n_out: int, stride: int) -> None:
@@ -70,90 +90,86 @@ class Padded(nn.Module):
         return F.pad(x[:, :, :: self.stride, :: self.stride], (0, 0, 0, 0, 0, self.n_new))
 
 
-def projected(n_in: int, n_out: int, stride: int) -> nn.Module:
-    """Return the learned shortcut of the ImageNet ResNets."""
-    return nn.Sequential(nn.Conv2d(n_in, n_out, 1, stride, bias=False), nn.BatchNorm2d(n_out))
+def learned_shortcut(n_in: int, n_out: int, stride: int) -> nn.Module:
+    """Return the shortcut of the ImageNet ResNets."""
+    return nn.Sequential(*with_norm(nn.Conv2d(n_in, n_out, 1, stride, bias=False)))
 
 
-def basic(n_in: int, n_out: int, stride: int, shortcut: Shortcut) -> nn.Module:
+def basic_block(n_in: int, n_out: int, stride: int, shortcut: Block = learned_shortcut) -> nn.Module:
     """Return a block of two 3x3 convolutions."""
-    body = nn.Sequential(
-        conv3x3(n_in, n_out, stride), nn.BatchNorm2d(n_out), nn.ReLU(inplace=True),
-        conv3x3(n_out, n_out), nn.BatchNorm2d(n_out),
-    )  # fmt: skip
+    body = nn.Sequential(*with_norm_relu(conv3x3(n_in, n_out, stride)), *with_norm(conv3x3(n_out, n_out)))
     same = stride == 1 and n_in == n_out
     return Residual(body, nn.Identity() if same else shortcut(n_in, n_out, stride))
 
 
-def bottleneck(n_in: int, n_out: int, stride: int, shortcut: Shortcut) -> nn.Module:
+def bottleneck_block(n_in: int, n_out: int, stride: int) -> nn.Module:
     """Return a block of 1x1, 3x3 and 1x1 convolutions, a quarter as wide inside; the stride is on the 3x3."""
     n_mid = n_out // 4
     body = nn.Sequential(
-        nn.Conv2d(n_in, n_mid, 1, bias=False), nn.BatchNorm2d(n_mid), nn.ReLU(inplace=True),
-        conv3x3(n_mid, n_mid, stride), nn.BatchNorm2d(n_mid), nn.ReLU(inplace=True),
-        nn.Conv2d(n_mid, n_out, 1, bias=False), nn.BatchNorm2d(n_out),
-    )  # fmt: skip
+        *with_norm_relu(nn.Conv2d(n_in, n_mid, 1, bias=False)),
+        *with_norm_relu(conv3x3(n_mid, n_mid, stride)),
+        *with_norm(nn.Conv2d(n_mid, n_out, 1, bias=False)),
+    )
     same = stride == 1 and n_in == n_out
-    return Residual(body, nn.Identity() if same else shortcut(n_in, n_out, stride))
+    return Residual(body, nn.Identity() if same else learned_shortcut(n_in, n_out, stride))
 
 
-def cifar_resnet(n_channels: int, n_classes: int, *, n_blocks: int) -> nn.Module:
-    """Return the CIFAR ResNet of three stages of n_blocks, 16, 32 and 64 wide: depth 6 n_blocks + 2."""
-    block = partial(basic, shortcut=Padded)
-    stages = stack(block, 16, [(16, 1), (32, 2), (64, 2)], n_blocks)
-    stem = nn.Sequential(conv3x3(n_channels, 16), nn.BatchNorm2d(16), nn.ReLU(inplace=True))
-    return initialised(nn.Sequential(stem, stages, head(64, n_classes)))
+def cifar_resnet(image_shape: Shape, n_classes: int, depth: int) -> nn.Module:
+    """Return the CIFAR ResNet of three stages, 16, 32 and 64 wide."""
+    examples = "8, 14, 20, 26, 32, 44, 56, 110, or the ImageNet depths 18 and 50"
+    n_blocks = blocks_per_stage(f"resnet-{depth}", depth, 2, examples)
+    block = partial(basic_block, shortcut=PaddedShortcut)
+    stages = nn.Sequential(*stack(block, (16, 16, 32, 64), [n_blocks] * 3))
+    stem = nn.Sequential(*with_norm_relu(conv3x3(image_shape[0], 16)))
+    return init_as_he(nn.Sequential(stem, stages, head(64, n_classes)))
 
 
-def resnet(
-    n_channels: int, n_classes: int, *, block: Callable[..., nn.Module], growth: int, n_blocks: list[int], small: bool
+def resnet_18(image_shape: Shape, n_classes: int) -> nn.Module:
+    """Return the ImageNet ResNet of basic blocks."""
+    return _imagenet_resnet(image_shape, n_classes, basic_block, (64, 64, 128, 256, 512), (2, 2, 2, 2))
+
+
+def resnet_50(image_shape: Shape, n_classes: int) -> nn.Module:
+    """Return the ImageNet ResNet of bottlenecks."""
+    return _imagenet_resnet(image_shape, n_classes, bottleneck_block, (64, 256, 512, 1024, 2048), (3, 4, 6, 3))
+
+
+def _imagenet_resnet(
+    image_shape: Shape, n_classes: int, block: Block, widths: Sequence[int], n_blocks: Sequence[int]
 ) -> nn.Module:
-    """Return the ImageNet ResNet of four stages.
-
-    Args:
-        growth: How much wider the block's output is than the stage's nominal 64, 128, 256, 512.
-        small: A 3x3 stem of stride 1 without pooling, for images of which 7x7 and pooling would leave too little.
-    """
-    stem = small_stem(n_channels) if small else large_stem(n_channels)
-    stages, n_in = [], 64
-    for stage, n in enumerate(n_blocks):
-        n_out = 64 * 2**stage * growth
-        stages.append(stack(partial(block, shortcut=projected), n_in, [(n_out, 2 if stage else 1)], n))
-        n_in = n_out
-    return initialised(nn.Sequential(stem, *stages, head(n_in, n_classes)))
+    """Return a stem and four stages; of small images a stem of 7x7 and pooling would leave too little."""
+    if max(image_shape[1:]) <= SMALL_IMAGE:
+        stem = with_norm_relu(conv3x3(image_shape[0], 64))
+    else:
+        large = nn.Conv2d(image_shape[0], 64, 7, 2, padding=3, bias=False)
+        stem = [*with_norm_relu(large), nn.MaxPool2d(3, 2, padding=1)]
+    blocks = iter(stack(block, widths, n_blocks))
+    stages = [nn.Sequential(*(next(blocks) for _ in range(n))) for n in n_blocks]
+    return init_as_he(nn.Sequential(nn.Sequential(*stem), *stages, head(widths[-1], n_classes)))
 
 
-def large_stem(n_channels: int) -> nn.Module:
-    """Return the ImageNet stem: a quarter of the size."""
-    return nn.Sequential(
-        nn.Conv2d(n_channels, 64, 7, 2, padding=3, bias=False), nn.BatchNorm2d(64), nn.ReLU(inplace=True),
-        nn.MaxPool2d(3, 2, padding=1),
-    )  # fmt: skip
+def blocks_per_stage(name: str, depth: int, extra: int, examples: str) -> int:
+    """Return the blocks in each of the three stages of a network of two convolutions per block."""
+    n_blocks, rest = divmod(depth - extra, 6)
+    if rest or n_blocks < 1:
+        raise UserError(f"the depth of {name} must be 6n + {extra} ({examples}), got {depth}")
+    return n_blocks
 
 
-def small_stem(n_channels: int) -> nn.Module:
-    """Return the stem for small images: the same size."""
-    return nn.Sequential(conv3x3(n_channels, 64), nn.BatchNorm2d(64), nn.ReLU(inplace=True))
-
-
-def stack(
-    block: Callable[[int, int, int], nn.Module], n_in: int, stages: list[tuple[int, int]], n_blocks: int
-) -> nn.Module:
-    """Return n_blocks blocks for each (width, stride) of stages; the first block of a stage has the stride."""
+def stack(block: Block, widths: Sequence[int], n_blocks: Sequence[int]) -> list[nn.Module]:
+    """Return the blocks of all stages: each stage but the first halves the size in its first block."""
     blocks = []
-    for n_out, stride in stages:
-        for i in range(n_blocks):
-            blocks.append(block(n_in, n_out, 1 if i else stride))
-            n_in = n_out
-    return nn.Sequential(*blocks)
+    for stage, ((n_in, n_out), n) in enumerate(zip(pairwise(widths), n_blocks, strict=True)):
+        blocks += [block(n_out if i else n_in, n_out, 2 if stage and not i else 1) for i in range(n)]
+    return blocks
 
 
 def head(n_in: int, n_classes: int) -> nn.Module:
-    """Return mean over the pixels, then a linear layer."""
+    """Return a mean over the pixels, then a linear layer."""
     return nn.Sequential(nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Linear(n_in, n_classes))
 
 
-def initialised(model: nn.Module) -> nn.Module:
+def init_as_he(model: nn.Module) -> nn.Module:
     """Return the model with its convolutions drawn as He et al. draw them."""
     for module in model.modules():
         if isinstance(module, nn.Conv2d):
@@ -161,40 +177,40 @@ def initialised(model: nn.Module) -> nn.Module:
     return model
 
 
-def mlp(n_inputs: int, n_classes: int) -> nn.Module:
+def mlp(image_shape: Shape, n_classes: int) -> nn.Module:
     """Return the MLP of the synthetic experiments: 1000 tanh units."""
-    return nn.Sequential(nn.Flatten(), nn.Linear(n_inputs, 1000), nn.Tanh(), nn.Linear(1000, n_classes))
+    channels, height, width = image_shape
+    hidden = nn.Linear(channels * height * width, 1000)
+    return nn.Sequential(nn.Flatten(), hidden, nn.Tanh(), nn.Linear(1000, n_classes))
 
 
-def tanh_cnn(n_channels: int, height: int, width: int, n_classes: int) -> nn.Module:
+def tanh_cnn(image_shape: Shape, n_classes: int) -> nn.Module:
     """Return the CNN of the synthetic experiments, for 28 px; larger images widen its first linear layer."""
-    sides = [((side - 4) // 2 - 2) // 2 - 4 for side in (height, width)]
-    return nn.Sequential(
-        nn.Conv2d(n_channels, 6, 5), nn.Tanh(), nn.MaxPool2d(2),
-        nn.Conv2d(6, 16, 3), nn.Tanh(), nn.MaxPool2d(2),
-        nn.Conv2d(16, 120, 5), nn.Tanh(), nn.Flatten(),
-        nn.Linear(120 * sides[0] * sides[1], 84), nn.Tanh(), nn.Linear(84, n_classes),
-    )  # fmt: skip
-
-
-def plain_cnn(n_channels: int, n_classes: int, width: int) -> nn.Module:
-    """Return three strided 3x3 convolutions, width, 2 width and 4 width wide: a fast network without ways round."""
+    channels, *sides = image_shape
+    height, width = (((side - 4) // 2 - 2) // 2 - 4 for side in sides)
     layers: list[nn.Module] = []
-    for n_in, n_out in ((n_channels, width), (width, 2 * width), (2 * width, 4 * width)):
-        layers += [conv3x3(n_in, n_out, 2), nn.BatchNorm2d(n_out), nn.ReLU(inplace=True)]
-    return initialised(nn.Sequential(*layers, head(4 * width, n_classes)))
+    for n_in, n_out, size in ((channels, 6, 5), (6, 16, 3)):
+        layers += [nn.Conv2d(n_in, n_out, size), nn.Tanh(), nn.MaxPool2d(2)]
+    layers += [nn.Conv2d(16, 120, 5), nn.Tanh(), nn.Flatten()]
+    layers += [nn.Linear(120 * height * width, 84), nn.Tanh(), nn.Linear(84, n_classes)]
+    return nn.Sequential(*layers)
 
 
-def small_cnn(n_channels: int, height: int, width: int, n_classes: int) -> nn.Module:
+def plain_cnn(image_shape: Shape, n_classes: int, width: int) -> nn.Module:
+    """Return three strided 3x3 convolutions, width, 2 width and 4 width wide: a fast network without shortcuts."""
+    widths = (image_shape[0], width, 2 * width, 4 * width)
+    layers = [layer for n_in, n_out in pairwise(widths) for layer in with_norm_relu(conv3x3(n_in, n_out, 2))]
+    return init_as_he(nn.Sequential(*layers, head(4 * width, n_classes)))
+
+
+def small_cnn(image_shape: Shape, n_classes: int) -> nn.Module:
     """Return two strided convolutions and a linear layer: the fast one for digits.
 
     Images of 64 px and more are pooled before the linear layer, so that it does not grow with them.
     """
-    quarter = [(side + 3) // 4 for side in (height, width)]
-    pool = max(1, min(quarter) // 8)
-    n_features = 32 * (quarter[0] // pool) * (quarter[1] // pool)
-    return nn.Sequential(
-        conv3x3(n_channels, 16, 2), nn.BatchNorm2d(16), nn.ReLU(inplace=True),
-        conv3x3(16, 32, 2), nn.BatchNorm2d(32), nn.ReLU(inplace=True),
-        nn.AvgPool2d(pool) if pool > 1 else nn.Identity(), nn.Flatten(), nn.Linear(n_features, n_classes),
-    )  # fmt: skip
+    channels, *sides = image_shape
+    height, width = ((side + 3) // 4 for side in sides)
+    pool = max(1, min(height, width) // 8)
+    layers = [*with_norm_relu(conv3x3(channels, 16, 2)), *with_norm_relu(conv3x3(16, 32, 2))]
+    layers += [nn.AvgPool2d(pool) if pool > 1 else nn.Identity(), nn.Flatten()]
+    return nn.Sequential(*layers, nn.Linear(32 * (height // pool) * (width // pool), n_classes))

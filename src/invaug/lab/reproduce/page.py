@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from pathlib import Path
 
-from invaug.lab.report.drawing import svg, svg_maps  # noqa: F401 - svg_maps registers its drawings
+from invaug.lab.report.drawing import svg
 from invaug.lab.report.drawing.style import picture_style
 from invaug.lab.report.tables import MARKDOWN, to_markdown
 from invaug.lab.reproduce import rows

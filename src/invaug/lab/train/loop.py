@@ -44,7 +44,7 @@ class BadStepError(RunError):
         reason: What went wrong, without the way out, which names the user's folder.
     """
 
-    shared = True  # all ranks know
+    shared = True  # all ranks raise it together
 
     def __init__(self, message: str, reason: str = "") -> None:
         super().__init__(message)
@@ -53,7 +53,7 @@ class BadStepError(RunError):
 
 @dataclass(frozen=True)
 class Watch:
-    """What a run tells whoever looks on."""
+    """Callbacks that follow a run: after a batch, after an epoch, and with warnings."""
 
     batch: Callable[[int, Row], None] = lambda *_: None
     epoch: Callable[[Row], None] = lambda _: None
@@ -102,7 +102,7 @@ def fit(
 def _out_of_reach(rows: list[Row], training: Training) -> list[bool]:
     """Return which constraints cannot be met; a level that a rule sets is never out of reach."""
     constraints = training.problem.constraints
-    return [stuck and not each.level.chosen for stuck, each in zip(out_of_reach(rows), constraints, strict=True)]
+    return [stuck and not each.level.adapts for stuck, each in zip(out_of_reach(rows), constraints, strict=True)]
 
 
 def _go_back(folder: Path, training: Training, watch: Watch) -> None:
@@ -117,7 +117,7 @@ def _go_back(folder: Path, training: Training, watch: Watch) -> None:
 def one_epoch(
     config: Config, dataset: Dataset, training: Training, watch: Watch, after_step: AfterStep = lambda _: None
 ) -> Row:
-    """Take Algorithm 2 over the training images that are left of this epoch; return what the whole epoch says."""
+    """Run Algorithm 2 over the rest of this epoch's training images; return the record line of the whole epoch."""
     fabric, started = training.fabric, time.perf_counter() - training.seconds
     size, drop_last = config.train.batch_size, config.train.drop_last
     total = n_batches(dataset.train, size, drop_last, fabric.world_size)
@@ -197,7 +197,7 @@ def _update(settings: Train, training: Training, lr: float, slacks: list[Tensor]
 
 
 def _skip(settings: Train, training: Training, n: int, total: int, error: BadStepError) -> None:
-    """Leave a group of batches out, if the config says so and not too often."""
+    """Skip a group of batches, if the config allows it and the quota is not used up."""
     if settings.on_nan == "stop":
         raise error
     if training.skipped + n > max(n, int(NAN_QUOTA * total)):
@@ -225,7 +225,7 @@ def _progress(training: Training, step: Step, total: int) -> Row:
 
 
 def _row(settings: Train, training: Training, total: int) -> Row:
-    """Return what the epoch says, over all ranks."""
+    """Return the record line of the epoch, over all ranks."""
     whole = Tally(training.problem)
     whole.restore(ranks.gathered(training.fabric, training.tally.vector()).sum(0))
     return {
