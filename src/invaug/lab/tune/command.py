@@ -103,9 +103,7 @@ def tune(request: TuneRequest, console: Screen, *, quiet: bool = False) -> tuple
     check_folds(folds, dataset)
     keep_plan(request, settings, space, folds)
     search = search_for(request, settings, space, folds)
-    most = search.n_trials * folds
-    with resumable(request.command()), bar(most, 0, float(most), lambda _: 1.0, console, quiet) as shown:
-        search.skip = shown.skip
+    with resumable(request.command()), bar(search.n_trials * folds, console, quiet) as shown:
         run_jobs(search.jobs(), shown, at_once=request.jobs, on=request.on, ended=lambda _: search.tell())
     return search.trials, find_best(search.trials)
 
