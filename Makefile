@@ -1,28 +1,82 @@
-# Every target sets itself up in .venv: a fresh clone needs Python 3.11 and nothing else.
+# Every target sets itself up in .venv: a fresh clone needs Python 3.11 or later and nothing else.
 PYTHON ?= python3
+CONSTRAINTS ?= constraints.txt
 BIN := .venv/bin
-# torch's OpenMP threads spin; with tests side by side one thread each is faster
-TEST_ENV := OMP_NUM_THREADS=1
-# the install is not compiled ahead of time; without byte code on disk every process would spend ten seconds compiling it
+# torch's OpenMP threads spin, so tests that run side by side are faster with one thread each
+PYTEST := OMP_NUM_THREADS=1 $(BIN)/pytest
+QUICK := "not slow and not ray and not long and not pages"
+# percent of the lines of src that `make test` must execute, measured on the tests that are cheap to trace (tests/conftest.py)
+FLOOR := 80
+# packages are not compiled ahead of time; without byte code on disk every process would spend ten seconds compiling them
 export PYTHONDONTWRITEBYTECODE :=
+export UV_FIND_LINKS ?= $(PIP_FIND_LINKS)
+# uv installs about five times faster; pip takes over where uv is not available or fails
+install = $(BIN)/uv pip install --quiet --python $(BIN)/python -c $(CONSTRAINTS) $(1) \
+	|| $(BIN)/pip install --quiet --no-compile -c $(CONSTRAINTS) $(1)
 
-.PHONY: train test exact bench faults loggers ray long clean
+.PHONY: train test format lint types unit left-out coverage exact long faults ray loggers adapters pages package bench clean
 
 train: .venv/dev
 	$(BIN)/invaug train
 
-test: .venv/dev
+test: format lint types unit left-out
+
+format: .venv/dev
 	$(BIN)/ruff format --check .
+
+lint: .venv/dev
 	$(BIN)/ruff check .
+
+types: .venv/dev
 	$(BIN)/mypy
-	$(TEST_ENV) $(BIN)/pytest -n 2 -m "not slow and not ray and not long"
+
+unit: .venv/dev
+	$(PYTEST) -n 2 -m $(QUICK) --cov --cov-report= --cov-fail-under=$(FLOOR)
+
+left-out:
+	@echo "make test leaves out these suites:"
+	@echo "  make exact      every operation, level and size against Pillow, byte for byte"
+	@echo "  make long       searches and experiments that are killed and resumed; long trainings"
+	@echo "  make faults     crashes, damaged files and hostile input, each many times"
+	@echo "  make adapters   torchvision, kornia and albumentations (installs them)"
+	@echo "  make pages      the report in a real browser (needs chromium and chromedriver)"
+	@echo "  make ray        jobs on Ray (installs it)"
+	@echo "  make loggers    Weights & Biases and MLflow (installs them)"
+	@echo "  make package    builds the wheel and installs it into an empty environment"
+	@echo "  make bench      speed next to the peers (installs them)"
+
+# the lines that no test executes, file by file; slower than `make test`, because it traces every test
+coverage: .venv/dev
+	$(PYTEST) -n 2 -m $(QUICK) --trace-all --cov --cov-report=term-missing:skip-covered
 
 exact: .venv/dev
-	$(TEST_ENV) $(BIN)/pytest -n 2 -m slow tests/kernels/test_exact.py
+	$(PYTEST) -n 2 -m slow tests/kernels/test_exact.py
+
+long: .venv/dev
+	$(PYTEST) -n 2 -m long
 
 # every fault in its full count, and the table of docs/reliability.md
 faults: .venv/dev
 	$(BIN)/python -m faults -o docs/reliability.md
+
+# tests that are skipped without the peers
+adapters: .venv/peers
+	$(PYTEST) -n 2 tests/transforms tests/lab/models tests/lab/baselines tests/test_docs.py -m "not slow and not long"
+
+pages: .venv/dev
+	@command -v chromedriver >/dev/null || { echo "make pages needs chromium and chromedriver (apt-get install chromium-driver)"; exit 1; }
+	$(PYTEST) -m pages
+
+ray: .venv/dev
+	$(call install,-e '.[ray]')
+	$(PYTEST) -m ray
+
+loggers: .venv/dev
+	$(call install,-e '.[wandb]' -e '.[mlflow]')
+	$(PYTEST) tests/lab/run/test_loggers.py
+
+package:
+	$(PYTHON) .ci/package.py $(CONSTRAINTS)
 
 bench: .venv/peers
 	$(BIN)/python bench/ops.py
@@ -30,30 +84,17 @@ bench: .venv/peers
 	$(BIN)/python bench/calls.py
 	$(BIN)/python bench/epoch.py
 
-# the logs of other services, which the default install leaves out
-loggers: .venv/dev
-	$(BIN)/pip install --quiet --no-compile -c constraints.txt -e '.[dev,wandb,mlflow]'
-	$(TEST_ENV) $(BIN)/pytest tests/lab/run/test_loggers.py
-
-# searches and experiments that are killed, stopped and resumed; ten thousand steps under a useless set
-long: .venv/dev
-	$(TEST_ENV) $(BIN)/pytest -n 2 -m long
-
-# jobs on Ray, which is too large for the default install
-ray: .venv/dev
-	$(BIN)/pip install --quiet --no-compile -c constraints.txt -e '.[dev,ray]'
-	$(TEST_ENV) $(BIN)/pytest -m ray
-
 .venv/bin/pip:
 	$(PYTHON) -m venv .venv
+	-$(BIN)/pip install --quiet uv
 
 .venv/dev: .venv/bin/pip pyproject.toml constraints.txt
-	$(BIN)/pip install --quiet --no-compile -c constraints.txt -e '.[dev]'
+	$(call install,-e '.[dev]')
 	touch $@
 
 .venv/peers: .venv/dev
-	$(BIN)/pip install --quiet --no-compile -c constraints.txt -e '.[dev,peers]'
+	$(call install,-e '.[peers]')
 	touch $@
 
 clean:
-	rm -rf .venv build dist .pytest_cache .mypy_cache .ruff_cache .hypothesis
+	rm -rf .venv build dist .pytest_cache .mypy_cache .ruff_cache .hypothesis .coverage

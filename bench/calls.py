@@ -1,4 +1,4 @@
-"""Calls of torch and reads from the device where the compiled loops cannot go, as on GPUs: of `apply`, of a step."""
+"""Count ATen calls and device reads without numba, as on a GPU: of `apply`, and of a whole step."""
 
 from __future__ import annotations
 
@@ -39,27 +39,27 @@ def calls_of_apply(transforms: TransformSet, n: int, device: str) -> int:
     return calls.count
 
 
-def of_step(n: int, views: str) -> tuple[int, int]:
-    """Return the calls of one default step with a model of two, and how often it reads from the device."""
-    reads, read = [], step.read
-    step.read = lambda numbers: reads.append(1) or read(numbers)
+def count_step(n: int, views: str) -> tuple[int, int]:
+    """Return how many ATen calls one default step makes with a small model, and how often it reads from the device."""
+    reads, read = [], step.read_from_device
+    step.read_from_device = lambda numbers: reads.append(1) or read(numbers)
     problem = InvarianceConstrained(Constraint(sets.wide()), gamma_init=1.0, views=views)
     model = nn.Sequential(nn.Flatten(), nn.Linear(3 * SIZE * SIZE, 10))
     images, targets = torch.zeros(n, 3, SIZE, SIZE, dtype=torch.uint8), torch.zeros(n, dtype=torch.long)
     with Calls() as calls:
         problem.dual_step(problem(model, images, targets).slack)
-    step.read = read
+    step.read_from_device = read
     return calls.count, len(reads)
 
 
 def main() -> None:
     argparse.ArgumentParser(description=__doc__, epilog=f"example: {EXAMPLE}").parse_args()
-    dispatch.available = lambda: False  # type: ignore[assignment]
+    dispatch.has_numba = lambda: False  # type: ignore[assignment]
     rows = [[str(n), *(str(calls_of_apply(sets.wide(), n, device)) for device in ("cpu", "meta"))] for n in BATCHES]
     print(f"ATen calls of `sets.wide().apply`, colour images of {SIZE} px, without numba")
     timing.print_table(["images", "on the CPU", "on another device"], rows)
     print("\na whole step, `problem()` and `dual_step`, wide set, 128 images")
-    timing.print_table(["views", "calls", "reads"], [[how, *map(str, of_step(128, how))] for how in ("one", "both")])
+    timing.print_table(["views", "calls", "reads"], [[how, *map(str, count_step(128, how))] for how in ("one", "both")])
 
 
 if __name__ == "__main__":

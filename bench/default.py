@@ -1,8 +1,8 @@
 """How the default was chosen: safe under wrong sets, useful under right ones, on held-out images of two datasets.
 
-Every arm has the same images, network, batches, epochs, crops and flips. A learning rate is the best of three for the
-mean of both datasets (one seed, the mild set), one choice per arm. No test image is read. A run is a row of
-`results/default/rows.jsonl`, and a run that is there is not run again.
+All arms share images, network, batches, epochs, crops and flips. The learning rate of an arm is the best of three by
+the mean over both datasets (one seed, the mild set). No test image is read. Each run is a row of
+`results/default/rows.jsonl`; runs that are already there are skipped.
 
     python bench/default.py choose              # values of the rule, one or two seeds
     python bench/default.py rates               # the learning rate of each arm, one seed
@@ -10,7 +10,7 @@ mean of both datasets (one seed, the mild set), one choice per arm. No test imag
     python bench/default.py others              # the same under the standard and the wide set
     python bench/default.py uniform             # uniform draws instead of chains
     python bench/default.py readable            # rotated MNIST, three constraints in one run, five seeds
-    python bench/default.py table               # what came out, with paired intervals over seeds
+    python bench/default.py table               # the results, with paired intervals over seeds
 """
 
 from __future__ import annotations
@@ -38,13 +38,13 @@ from invaug.rng import mix, seed_own
 
 ROOT = Path(__file__).parent.parent
 ROWS = ROOT / "results" / "default" / "rows.jsonl"
-HELD_OUT = 5000  # training images that nobody trains on, other ones for each seed
+HELD_OUT = 5000  # training images held out, different ones for each seed
 CPU = torch.device("cpu")
 Arm = dict[str, Any]
 
 
 class Task(NamedTuple):
-    """What every arm has on a dataset."""
+    """The settings shared by all arms on a dataset."""
 
     n_images: int
     model: str
@@ -81,7 +81,7 @@ NONE, PLAIN = {"method": "none"}, {"method": "plain"}
 
 
 def resilient(alpha: float, cap: float, dual_lr: float = 0.02, **others: Any) -> Arm:
-    """Return an arm of ours; others may be base or n_steps."""
+    """Return an arm with the resilient rule; `others` may set base or n_steps."""
     return {"method": "resilient", "alpha": alpha, "cap": cap, "dual_lr": dual_lr, **others}
 
 
@@ -91,7 +91,7 @@ RATES = (0.05, 0.1, 0.2)
 
 
 def problem_of(arm: Arm, transforms: tuple[TransformSet, ...], finish: Finish, seed: int) -> InvarianceConstrained:
-    """Return the problem of an arm; plain augmentation and none have no constraint."""
+    """Return the problem of an arm; the arms "plain" and "none" have no constraint."""
     if arm["method"] == "none":
         return InvarianceConstrained(finish=finish, seed=seed)
     if arm["method"] == "plain":
@@ -105,7 +105,7 @@ def problem_of(arm: Arm, transforms: tuple[TransformSet, ...], finish: Finish, s
 
 
 def run(data: str, set_name: str, arm: Arm, lr: float, seed: int) -> dict[str, Any]:
-    """Train once; return what came out."""
+    """Train once and return the results."""
     task, loaded = TASKS[data], load_dataset(data, with_test=False)
     rows = np.random.default_rng(seed).permutation(len(loaded.train))
     train, held = rows[: task.n_images], rows[-HELD_OUT:]
@@ -166,17 +166,17 @@ def measure(model: nn.Module, finish: Finish, images: Tensor, targets: Tensor, n
 
 
 def key(row: dict[str, Any]) -> str:
-    """Return what makes a run that run."""
+    """Return what identifies a run."""
     return json.dumps([row[name] for name in ("data", "set", "arm", "lr", "seed")], sort_keys=True)
 
 
 def read() -> list[dict[str, Any]]:
-    """Return the rows there are."""
+    """Return the rows of the runs that are done."""
     return [json.loads(line) for line in ROWS.read_text().splitlines()] if ROWS.exists() else []
 
 
 def run_all(wanted: Iterable[tuple[str, str, Arm, float, int]]) -> None:
-    """Run what is not there yet, one row after the other."""
+    """Run what has not been run yet, one after the other."""
     ROWS.parent.mkdir(parents=True, exist_ok=True)
     command = ["git", "-C", str(ROOT), "rev-parse", "--short", "HEAD"]
     commit = subprocess.run(command, capture_output=True, text=True).stdout.strip()  # noqa: S603
@@ -192,7 +192,7 @@ def run_all(wanted: Iterable[tuple[str, str, Arm, float, int]]) -> None:
 
 
 def best_rates(rows: list[dict[str, Any]]) -> dict[str, float]:
-    """Return the learning rate of each arm: the best in the mean of both datasets under the mild set, seed 0."""
+    """Return the learning rate of each arm: the best by the mean over both datasets with the mild set, seed 0."""
     found = {}
     for arm in (NONE, PLAIN, CHOSEN):
         means = {rate: mean_of(rows, arm, rate) for rate in RATES}
@@ -201,14 +201,14 @@ def best_rates(rows: list[dict[str, Any]]) -> dict[str, float]:
 
 
 def mean_of(rows: list[dict[str, Any]], arm: Arm, rate: float) -> float:
-    """Return the held-out accuracy of an arm at a rate over both datasets; -inf where a run is missing."""
+    """Return the held-out accuracy of an arm at a rate over both datasets; -inf if a run is missing."""
     seen = [r for r in rows if (r["arm"], r["lr"], r["seed"], r["set"]) == (arm, rate, 0, "mild")]
     mine = {r["data"]: r["held_out_accuracy"] for r in seen}
     return float(np.mean([mine.get(data, -math.inf) for data in CHOSEN_ON]))
 
 
 def plans(name: str, data: list[str], n_seeds: int) -> list[tuple[str, str, Arm, float, int]]:
-    """Return the runs of a part of the work."""
+    """Return the runs of one part."""
     if name == "rates":
         arms = (NONE, PLAIN, CHOSEN)
         return [(d, "mild", arm, rate, 0) for rate in RATES for arm in arms for d in data]
@@ -230,7 +230,7 @@ def plans(name: str, data: list[str], n_seeds: int) -> list[tuple[str, str, Arm,
 
 
 def sets_of(arm: Arm) -> tuple[str, ...]:
-    """Return the sets of an arm: without augmentation any is as good as the other."""
+    """Return the sets of an arm; without augmentation the set makes no difference."""
     return ("mild",) if arm == NONE else ("mild", *WRONG, *USEFUL[1:])
 
 
@@ -257,7 +257,7 @@ def interval(differences: list[float]) -> str:
 
 
 def label(arm: Arm) -> str:
-    """Return an arm in words."""
+    """Return the label of an arm."""
     if arm["method"] != "resilient":
         return str(arm["method"])
     extra = f", {arm['n_steps']} transitions" if "n_steps" in arm else ""

@@ -32,7 +32,7 @@ EXAMPLE = "INVAUG_DATA=~/data python bench/epoch.py --rounds 5"
 
 
 def images(real: bool = True) -> Dataset:
-    """Return images with labels at random: what they are does not change how long they take."""
+    """Return images with random labels, which do not affect the time."""
     noise = torch.randint(256, (N_IMAGES, 3, 32, 32), dtype=torch.uint8, generator=torch.Generator().manual_seed(0))
     pixels = timing.real_images(32, N_IMAGES)[0] if real else noise
     targets = torch.randint(10, (len(pixels),), generator=torch.Generator().manual_seed(0))
@@ -58,7 +58,7 @@ def epoch_of(method: str, model: str, dataset: Dataset) -> Task:
 
 
 class Augmented(data.Dataset[tuple[torch.Tensor, int]]):
-    """Images one by one, as torchvision's users feed them."""
+    """Images one by one, as users of torchvision load them."""
 
     def __init__(self, dataset: Dataset) -> None:
         timing.import_torchvision()
@@ -70,10 +70,14 @@ class Augmented(data.Dataset[tuple[torch.Tensor, int]]):
         self.targets = dataset.train.targets.tolist()
         self.transform = v2.Compose(
             [
-                v2.TrivialAugmentWide(), v2.RandomCrop(32, padding=4), v2.RandomHorizontalFlip(), v2.ToImage(),
-                v2.ToDtype(torch.float32, scale=True), v2.Normalize(dataset.mean, dataset.std),
+                v2.TrivialAugmentWide(),
+                v2.RandomCrop(32, padding=4),
+                v2.RandomHorizontalFlip(),
+                v2.ToImage(),
+                v2.ToDtype(torch.float32, scale=True),
+                v2.Normalize(dataset.mean, dataset.std),
             ]
-        )  # fmt: skip
+        )
 
     def __len__(self) -> int:
         return len(self.images)
@@ -87,8 +91,13 @@ def peer_epoch(model: str, dataset: Dataset) -> Task:
     from invaug.lab.models.build import build_model
 
     loader = data.DataLoader(
-        Augmented(dataset), 128, shuffle=True, num_workers=2, drop_last=True, persistent_workers=True,
-    )  # fmt: skip
+        Augmented(dataset),
+        128,
+        shuffle=True,
+        num_workers=2,
+        drop_last=True,
+        persistent_workers=True,
+    )
     network = build_model(model, 10, dataset.image_shape).to(memory_format=torch.channels_last)
     optimizer = torch.optim.SGD(network.parameters(), 0.1, momentum=0.9, nesterov=True, weight_decay=5e-4)
 
@@ -103,19 +112,19 @@ def peer_epoch(model: str, dataset: Dataset) -> Task:
 
 
 def peak_memory(method: str) -> float:
-    """Return the most memory a process took that trains ResNet-8 by this method, in MB."""
+    """Return the peak memory in MB of a process that trains ResNet-8 with this method."""
     command = [sys.executable, __file__, "--peak-memory", method]
     return float(subprocess.run(command, capture_output=True, text=True, check=True).stdout)  # noqa: S603
 
 
 def peak_of_training(method: str) -> float:
-    """Return the most memory this process takes, in MB; of noise, because reading an archive would take more."""
+    """Return the peak memory of this process in MB; trains on noise, because reading an archive would take more."""
     epoch_of(method, "resnet-8", images(real=False))()
     return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
 
 
 def help_seconds() -> float:
-    """Return how long `invaug --help` takes, the best of five."""
+    """Return the seconds that `invaug --help` takes, the best of five."""
     command = [sys.executable, "-m", "invaug", "--help"]
     taken = []
     for _ in range(5):
@@ -139,7 +148,7 @@ def measure(options: argparse.Namespace) -> dict[str, float]:
         found[f"{model}: constrained / trivial"] = Spread.of(cost["constrained"]).median
         found[f"{model}: torchvision / trivial"] = Spread.of(cost[PEER]).median
     peaks = {method: peak_memory(method) for method in ("none", "constrained")}
-    print("resnet-8, most memory of the process: " + ", ".join(f"{m} {mb:.0f} MB" for m, mb in peaks.items()) + "\n")
+    print("resnet-8, peak memory of the process: " + ", ".join(f"{m} {mb:.0f} MB" for m, mb in peaks.items()) + "\n")
     found["peak memory, constrained / none"] = peaks["constrained"] / peaks["none"]
     found["invaug --help, seconds"] = help_seconds()
     return found

@@ -13,7 +13,7 @@ import time
 from pathlib import Path
 
 from invaug.lab.data import synthetic
-from invaug.lab.insights.command import Asked, insights
+from invaug.lab.insights.command import InsightsRequest, insights
 from invaug.lab.train.display import Screen
 
 TRUTH = {"r180": "rotation", "r90": "rotation", "translated": "translation", "scaled": "scale"}
@@ -30,17 +30,25 @@ EXAMPLE = "python bench/insights.py --data-dir ~/data --seeds 3"
 def row_of(name: str, kind: str, options: argparse.Namespace, folder: Path) -> dict[str, object]:
     """Return what insights says of one planted dataset."""
     (folder / "paper.toml").write_text(FAMILIES)
-    asked = Asked(
-        f"{name}+{kind}", options.data_dir, folder / "paper.toml", seeds=options.seeds, rounds=0, images=options.images,
-        epochs=options.epochs, model=options.model,
-    )  # fmt: skip
+    request = InsightsRequest(
+        f"{name}+{kind}",
+        options.data_dir,
+        folder / "paper.toml",
+        seeds=options.seeds,
+        rounds=0,
+        images=options.images,
+        epochs=options.epochs,
+        model=options.model,
+        out=folder / f"{name}-{kind}",
+        jobs=options.jobs,
+    )
     start = time.perf_counter()
-    found, _ = insights(asked, folder / f"{name}-{kind}", Screen(), quiet=True)
+    found, _ = insights(request, Screen(), quiet=True)
     gammas = {finding.name: finding.gamma.text(".3f") for finding in found.findings}
     smallest = found.ranking[0].name
     seconds = time.perf_counter() - start
-    return {"data": f"{name}+{kind}", **gammas, "smallest": smallest, "right": smallest == TRUTH[kind],
-            "seconds": round(seconds, 1)}  # fmt: skip
+    right = smallest == TRUTH[kind]
+    return {"data": f"{name}+{kind}", **gammas, "smallest": smallest, "right": right, "seconds": round(seconds, 1)}
 
 
 def main() -> None:
@@ -51,6 +59,7 @@ def main() -> None:
     parser.add_argument("--images", type=int, default=5000)
     parser.add_argument("--epochs", type=int, default=10)
     parser.add_argument("--model", default="auto")
+    parser.add_argument("--jobs", type=int, default=1, help="trainings at the same time")
     parser.add_argument("--json", action="store_true", help="print one JSON document")
     options = parser.parse_args()
     with tempfile.TemporaryDirectory() as folder:

@@ -1,4 +1,4 @@
-"""How fast one random operation of the wide set per image is, draw included, beside Pillow and other libraries."""
+"""Speed of one random operation of the wide set per image, including the draw, next to Pillow and other libraries."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from functools import partial
 from itertools import cycle
 from typing import Any
 
-os.environ["NO_ALBUMENTATIONS_UPDATE"] = "1"  # it asks the network for a newer version at import
+os.environ["NO_ALBUMENTATIONS_UPDATE"] = "1"  # or it looks for a newer version on the network
 
 import numpy as np
 import torch
@@ -25,7 +25,7 @@ from timing import Clock, Spread, Task
 
 torchvision = timing.import_torchvision()
 
-import albumentations  # noqa: E402 - after torchvision, which kornia may look for
+import albumentations  # noqa: E402 - after torchvision, which kornia may import
 import cv2  # noqa: E402
 from kornia.augmentation.auto import TrivialAugment  # noqa: E402
 from torchvision.transforms import TrivialAugmentWide, v2  # noqa: E402
@@ -61,7 +61,7 @@ PILLOW_OPS: dict[str, Callable[[Image.Image, float], Image.Image]] = {
 
 
 def pillow_table(transforms: TransformSet) -> list[tuple[Callable[..., Image.Image], list[float], bool]]:
-    """Return each operation in Pillow, its magnitude at every level, and whether it gets a sign."""
+    """Return for each operation Pillow's function, the magnitude at every level, and whether it takes a sign."""
     levels = torch.arange(transforms.n_levels)
     return [
         (PILLOW_OPS[op.name], op.magnitude(levels, transforms.n_levels).tolist(), op.signed) for op in transforms.ops
@@ -69,7 +69,7 @@ def pillow_table(transforms: TransformSet) -> list[tuple[Callable[..., Image.Ima
 
 
 def pillow_one(table: list[tuple[Callable[..., Image.Image], list[float], bool]], image: Image.Image) -> Image.Image:
-    """Return the image under one operation drawn from the table, the way a data loader's worker does it."""
+    """Apply one random operation of the table to the image, as a data loader's worker would."""
     function, magnitudes, signed = random.choice(table)  # noqa: S311
     magnitude = random.choice(magnitudes)  # noqa: S311
     return function(image, -magnitude if signed and random.random() < 0.5 else magnitude)  # noqa: S311
@@ -80,7 +80,7 @@ def pillow_round_trip(table: Any, image: np.ndarray) -> np.ndarray:
 
 
 def albumentations_one_of() -> Callable[[np.ndarray], np.ndarray]:
-    """Return the nearest of its transformations to the 14 operations; of two equally near, the faster."""
+    """Return the transformations closest to the 14 operations; of two equally close, the faster."""
     a, nearest = albumentations, {"interpolation": cv2.INTER_NEAREST, "p": 1}
     one_of = a.OneOf(
         [
@@ -110,11 +110,11 @@ def one_by_one(function: Callable[[Any], Any], batch: Iterable[Any]) -> list[Any
 
 def by_torch(transforms: TransformSet, images: Tensor) -> Tensor:
     """Return what `apply` gives without numba."""
-    usable, dispatch.usable = dispatch.usable, lambda images: False
+    can_run, dispatch.can_run_compiled = dispatch.can_run_compiled, lambda images: False
     try:
         return transforms.apply(images, transforms.draw(len(images)))
     finally:
-        dispatch.usable = usable
+        dispatch.can_run_compiled = can_run
 
 
 def by_invaug(transforms: TransformSet, images: Tensor) -> Tensor:
@@ -131,7 +131,7 @@ def on_one_thread(function: Callable[[Tensor], Tensor], images: Tensor) -> Tenso
 
 
 def contenders(images: Tensor, batch_size: int) -> dict[str, Task]:
-    """Return one task per library, each fed the same images in the form it likes best."""
+    """Return one task per library, each with the same images in the format it handles fastest."""
     wide = sets.wide()
     table = pillow_table(wide)
     tensors = images.split(batch_size)
@@ -152,11 +152,11 @@ def contenders(images: Tensor, batch_size: int) -> dict[str, Task]:
         "invaug, one thread": (partial(on_one_thread, invaug), tensors),
         FUSED: (invaug, tensors),
     }
-    return {name: on_turn(function, batches) for name, (function, batches) in functions.items()}
+    return {name: cycle_through(function, batches) for name, (function, batches) in functions.items()}
 
 
-def on_turn(function: Callable[[Any], object], batches: Iterable[Any]) -> Task:
-    """Return the task of giving the function the next batch."""
+def cycle_through(function: Callable[[Any], object], batches: Iterable[Any]) -> Task:
+    """Return a task that calls the function with the next batch."""
     turn = cycle(batches)
     return lambda: function(next(turn))
 
@@ -220,7 +220,7 @@ def print_per_op(times: dict[int, dict[str, dict[str, float]]]) -> None:
         [name, *(f"{times[size][name][path]:.2f}" for size in times for path in ("fused", "pillow"))]
         for name in next(iter(times.values()))
     ]
-    print("µs per image, operation by operation: the fused kernel beside Pillow with its draw")
+    print("µs per image, operation by operation: the fused kernel and Pillow, including its draw")
     timing.print_table(["operation", *(f"{size} px {path}" for size in times for path in ("fused", "Pillow"))], rows)
 
 
@@ -228,7 +228,7 @@ def main() -> None:
     options = timing.parser(__doc__, EXAMPLE, slot=0.12).parse_args()
     clock = timing.prepare(options)
     cv2.setNumThreads(torch.get_num_threads())
-    warnings.simplefilter("ignore")  # the peers' remarks on each other's versions
+    warnings.simplefilter("ignore")  # the peers' warnings about each other's versions
     machine = timing.machine(options, "torch", "numba", "pillow", "torchvision", "kornia", "albumentations")
     print(f"{machine}\n")
     timing.warn_if_busy(options)

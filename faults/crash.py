@@ -32,16 +32,16 @@ def whole_run(folder: Path, **settings: Any) -> tuple[Path, dict[str, Any], Ende
     data = small.write_data(folder)
     ended = run(small.arguments(data, folder / "whole", **settings))
     if ended.code:
-        raise RuntimeError(f"the undisturbed run ended with {ended.code}: {ended.said}")
+        raise RuntimeError(f"the undisturbed run ended with {ended.code}: {ended.stderr}")
     return data, small.result(folder / "whole"), ended
 
 
-def gone_on(words: list[str], out: Path, expected: dict[str, Any], *more: str) -> str:
-    """Go on with a run, or start it if it had not begun; return what differs from the undisturbed one."""
+def resume_and_compare(words: list[str], out: Path, expected: dict[str, Any], *more: str) -> str:
+    """Resume a run, or start it if it had not begun; return how it differs from the undisturbed one."""
     ended = run([*small.resumed(out), *more] if (out / "config.toml").exists() else words)
     if ended.code:
-        return f"going on ended with {ended.code}: {ended.said}"
-    return small.told(small.differences(small.result(out), expected))
+        return f"resuming ended with {ended.code}: {ended.stderr}"
+    return small.summarize(small.differences(small.result(out), expected))
 
 
 def killed(words: list[str], whole: Ended, random: np.random.Generator, inside: bool) -> tuple[str, Ended]:
@@ -62,22 +62,26 @@ def killed(words: list[str], whole: Ended, random: np.random.Generator, inside: 
             return when, ended
 
 
-@case("kill -9 at a random moment, every third inside a slowed save: weights, optimiser, gamma, EMA and record as of "
-      "the uninterrupted run", full=60, fast=10)  # fmt: skip
+@case(
+    "kill -9 at a random moment, every third inside a slowed save: weights, optimiser, gamma, EMA and record as of "
+    "the uninterrupted run",
+    full=60,
+    fast=6,
+)
 def kills(tries: int, folder: Path) -> Iterable[str]:
-    """Kill, go on, compare."""
+    """Kill, resume, compare."""
     data, expected, whole = whole_run(folder, checkpoint_steps=2)
     random = np.random.default_rng(0)
     for i in range(tries):
         out = folder / f"run-{i}"
         words = small.arguments(data, out, checkpoint_steps=2)
         when, ended = killed(words, whole, random, inside=i % 3 == 2)
-        wrong = gone_on(words, out, expected) if ended.code < 0 else f"exit {ended.code}: {ended.said}"
+        wrong = resume_and_compare(words, out, expected) if ended.code < 0 else f"exit {ended.code}: {ended.stderr}"
         if wrong:
             yield f"try {i}, killed {when}: {wrong}"
 
 
-@case("kill -9 again and again in one run: it ends as the uninterrupted one", full=25, fast=5)
+@case("kill -9 again and again in one run: it ends as the uninterrupted one", full=25, fast=3)
 def many_kills(tries: int, folder: Path) -> Iterable[str]:
     """Kill one run that many times, a few steps apart."""
     settings = {"epochs": 12, "checkpoint_steps": 1}
@@ -88,17 +92,22 @@ def many_kills(tries: int, folder: Path) -> Iterable[str]:
         step, after = int(random.integers(1, 4)), 0.01 * random.random()
         when.append(f"{after:.4f} s into step {step}")
         started = (out / "config.toml").exists()
-        ended = run(small.resumed(out) if started else words, signum=signal.SIGKILL, mark=STEP.decode(), count=step,
-                    after=after)  # fmt: skip
+        ended = run(
+            small.resumed(out) if started else words, signum=signal.SIGKILL, mark=STEP.decode(), count=step, after=after
+        )
         if ended.code != -signal.SIGKILL:
-            yield f"kill {i} ({when[-1]}): exit {ended.code}: {ended.said}"
-    wrong = gone_on(words, out, expected)
+            yield f"kill {i} ({when[-1]}): exit {ended.code}: {ended.stderr}"
+    wrong = resume_and_compare(words, out, expected)
     if wrong:
         yield f"after the kills {'; '.join(when)}: {wrong}"
 
 
-@case("killed at each of 7 points of the first, a middle and the last save: no damaged checkpoint is left, the run "
-      "goes on to the same bytes", full=21, fast=7)  # fmt: skip
+@case(
+    "killed at each of 7 points of the first, a middle and the last save: no damaged checkpoint is left, the run "
+    "goes on to the same bytes",
+    full=21,
+    fast=7,
+)
 def points_of_a_save(tries: int, folder: Path) -> Iterable[str]:
     """Die between two system calls of a save."""
     data, expected, whole = whole_run(folder, checkpoint_steps=2)
@@ -111,33 +120,40 @@ def points_of_a_save(tries: int, folder: Path) -> Iterable[str]:
         found = checkpoint.load(out / "checkpoints")
         wrong = "; ".join(found.skipped) if found else ""
         if ended.code != -signal.SIGKILL or not ended.in_save:
-            wrong = f"exit {ended.code}: {ended.said}"
-        wrong = wrong or gone_on(words, out, expected)
+            wrong = f"exit {ended.code}: {ended.stderr}"
+        wrong = wrong or resume_and_compare(words, out, expected)
         if wrong:
             yield f"save {number}, {POINTS[point]}: {wrong}"
 
 
-@case("killed at 3 moments of writing config.toml or a line of the record: the same command, or --resume, goes on to "
-      "the same bytes", full=3 * (1 + small.EPOCHS), fast=4)  # fmt: skip
+@case(
+    "killed at 3 moments of writing config.toml or a line of the record: the same command, or --resume, goes on to "
+    "the same bytes",
+    full=3 * (1 + small.EPOCHS),
+    fast=4,
+)
 def points_of_other_writes(tries: int, folder: Path) -> Iterable[str]:
-    """Die in whatever is written beside checkpoints."""
+    """Die in whatever is written besides checkpoints."""
     data, expected, _ = whole_run(folder)
     n_writes = 1 + small.EPOCHS
     for i in range(tries):
         number, moment = 1 + i % n_writes, (i + 1 + i // n_writes) % len(MOMENTS)
         words = small.arguments(data, folder / f"run-{i}")
         ended = run(words, faults={"die_at_write": [number, moment]})
-        wrong = "" if ended.code == -signal.SIGKILL else f"exit {ended.code}: {ended.said}"
-        wrong = wrong or gone_on(words, folder / f"run-{i}", expected)
+        wrong = "" if ended.code == -signal.SIGKILL else f"exit {ended.code}: {ended.stderr}"
+        wrong = wrong or resume_and_compare(words, folder / f"run-{i}", expected)
         if wrong:
             yield f"write {number} {MOMENTS[moment]}: {wrong}"
 
 
 def full_disk(
-    folder: Path, tries: int, reason: str, fault: Callable[[Path, int, int, np.random.Generator], dict[str, Any]],
+    folder: Path,
+    tries: int,
+    reason: str,
+    fault: Callable[[Path, int, int, np.random.Generator], dict[str, Any]],
     room: Callable[[Path], None],
-) -> Iterator[str]:  # fmt: skip
-    """Let the disk be full from some save on, make room, go on; the last good checkpoint must be as it was."""
+) -> Iterator[str]:
+    """Let the disk be full from some save on, make room, resume; the last good checkpoint must be as it was."""
     data, expected, whole = whole_run(folder, checkpoint_steps=2)
     size = max(file.stat().st_size for file in (folder / "whole" / "checkpoints").iterdir())
     random = np.random.default_rng(0)
@@ -147,7 +163,7 @@ def full_disk(
         ended = run(words, faults=made)
         wrong = badly_told(ended, out, reason)
         room(out)
-        wrong = wrong or gone_on(words, out, expected)
+        wrong = wrong or resume_and_compare(words, out, expected)
         shutil.rmtree(out)
         if wrong:
             yield f"save {number}, {made}: {wrong}"
@@ -156,15 +172,19 @@ def full_disk(
 def badly_told(ended: Ended, out: Path, reason: str) -> str:
     """Return what is wrong with the message or with the checkpoint it names; empty if nothing."""
     found = checkpoint.load(out / "checkpoints")
-    told = re.search(r"(step-\d+), the last checkpoint, is intact", ended.said)
-    right = told[1] == found.path.stem if told and found else not found and not told
-    if ended.code != 1 or ended.said.count("\n") != 1 or reason not in ended.said or not right:
-        return f"exit {ended.code}: {ended.said}"
+    hint = re.search(r"(step-\d+), the last checkpoint, is intact", ended.stderr)
+    right = hint[1] == found.path.stem if hint and found else not found and not hint
+    if ended.code != 1 or ended.stderr.count("\n") != 1 or reason not in ended.stderr or not right:
+        return f"exit {ended.code}: {ended.stderr}"
     return "; ".join(found.skipped) if found else ""
 
 
-@case("files may not grow (RLIMIT_FSIZE) from a random save on: one line that says so, the last checkpoint intact, "
-      "with room again --resume ends with the same bytes", full=20, fast=2)  # fmt: skip
+@case(
+    "files may not grow (RLIMIT_FSIZE) from a random save on: one line that says so, the last checkpoint intact, "
+    "with room again --resume ends with the same bytes",
+    full=20,
+    fast=2,
+)
 def small_files(tries: int, folder: Path) -> Iterable[str]:
     """Limit the size of files to less than the tensors need."""
 
@@ -174,8 +194,12 @@ def small_files(tries: int, folder: Path) -> Iterable[str]:
     return full_disk(folder, tries, "File too large", fault, lambda _: None)
 
 
-@case("tensors or manifest of a random save written to /dev/full: one line that says so, the last checkpoint intact, "
-      "--resume ends with the same bytes", full=20, fast=2)  # fmt: skip
+@case(
+    "tensors or manifest of a random save written to /dev/full: one line that says so, the last checkpoint intact, "
+    "--resume ends with the same bytes",
+    full=20,
+    fast=2,
+)
 def dev_full(tries: int, folder: Path) -> Iterable[str]:
     """Let the system itself say that there is no space."""
 
@@ -196,8 +220,12 @@ def mounted(folder: Path) -> Iterator[None]:
         subprocess.run(["umount", str(folder)], check=True)  # noqa: S607
 
 
-@case("a disk of 1 MB (tmpfs) that fills up at a random save: one line that says so, the last checkpoint intact, with "
-      "room again --resume ends with the same bytes", full=20, fast=2 if os.geteuid() == 0 else 0)  # fmt: skip
+@case(
+    "a disk of 1 MB (tmpfs) that fills up at a random save: one line that says so, the last checkpoint intact, with "
+    "room again --resume ends with the same bytes",
+    full=20,
+    fast=2 if os.geteuid() == 0 else 0,
+)
 def small_disk(tries: int, folder: Path) -> Iterable[str]:
     """Fill the disk to less than the tensors need."""
     disk = folder / "disk"
@@ -213,7 +241,7 @@ def small_disk(tries: int, folder: Path) -> Iterable[str]:
 def damaged(
     folder: Path, tries: int, damage: Callable[[bytes, np.random.Generator], tuple[str, bytes]], tensors: int = 0
 ) -> Iterator[str]:
-    """Damage the newest checkpoint; it must be passed over, and said to be, for the one before, which is whole."""
+    """Damage the newest checkpoint; loading must skip it, report that, and use the one before."""
     older, newer = ({"x": random_tensor(step, tensors), "n": step, "f": 0.5} for step in (1, 2))
     checkpoint.save(folder, older, step=1, epoch=0, meta={})
     checkpoint.save(folder, newer, step=2, epoch=1, meta={})
@@ -225,7 +253,7 @@ def damaged(
         files[which].write_bytes(content)
         found = checkpoint.load(folder)
         noticed = found is not None and found.step == 1 and len(found.skipped) == 1
-        if found is None or not noticed or small.told(small.differences(found.state, older)):
+        if found is None or not noticed or small.summarize(small.differences(found.state, older)):
             yield f"try {i}, {files[which].name} {what}: {found and (found.step, found.skipped)}"
         files[which].write_bytes(contents[which])
 
@@ -271,10 +299,13 @@ def zeroed_pages(tries: int, folder: Path) -> Iterable[str]:
     return damaged(folder, tries, zero, tensors=2**17)
 
 
-@case("--resume with the newest checkpoint damaged: says so, goes on from the one before to the same bytes",
-      full=20, fast=2)  # fmt: skip
+@case(
+    "--resume with the newest checkpoint damaged: says so, goes on from the one before to the same bytes",
+    full=20,
+    fast=2,
+)
 def damage_and_resume(tries: int, folder: Path) -> Iterable[str]:
-    """Kill a run, cut or change its newest checkpoint, go on."""
+    """Kill a run, cut or change its newest checkpoint, resume."""
     data, expected, _ = whole_run(folder, checkpoint_steps=2)
     random = np.random.default_rng(0)
     for i in range(tries):
@@ -289,15 +320,19 @@ def damage_and_resume(tries: int, folder: Path) -> Iterable[str]:
         content = file.read_bytes()
         file.write_bytes(content[: int(random.integers(len(content)))])
         ended = run(small.resumed(out))
-        wrong = small.told(small.differences(small.result(out), expected)) if ended.code == 0 else ""
-        if ended.code or f"{newest.stem} was skipped" not in ended.said or wrong:
-            yield f"try {i}, {file.name} cut: exit {ended.code}: {ended.said} {wrong}"
+        wrong = small.summarize(small.differences(small.result(out), expected)) if ended.code == 0 else ""
+        if ended.code or f"{newest.stem} was skipped" not in ended.stderr or wrong:
+            yield f"try {i}, {file.name} cut: exit {ended.code}: {ended.stderr} {wrong}"
 
 
-@case("SIGTERM and Ctrl-C in turn, at a random step: saved, exit 143 and 130 with a command that goes on; that "
-      "command ends with the same bytes", full=40, fast=4)  # fmt: skip
+@case(
+    "SIGTERM and Ctrl-C in turn, at a random step: saved, exit 143 and 130 with a command that goes on; that "
+    "command ends with the same bytes",
+    full=40,
+    fast=4,
+)
 def signals(tries: int, folder: Path) -> Iterable[str]:
-    """Signal once, go on, compare."""
+    """Signal once, resume, compare."""
     data, expected, _ = whole_run(folder)
     random = np.random.default_rng(0)
     for i in range(tries):
@@ -305,18 +340,22 @@ def signals(tries: int, folder: Path) -> Iterable[str]:
         words = small.arguments(data, out)
         step, after = int(random.integers(1, small.N_STEPS - 4)), 0.01 * random.random()
         ended = run(words, signum=signum, mark=STEP.decode(), count=step, after=after, faults={"slow_steps": 0.005})
-        told = re.search(r"go on with: invaug (.+)\n", ended.said)
-        if ended.code != EXITS[signum] or told is None or small.last(out).step != ended.n_steps:
-            wrong = f"exit {ended.code} after {ended.n_steps} steps: {ended.said}"
+        hint = re.search(r"resume with: invaug (.+)\n", ended.stderr)
+        if ended.code != EXITS[signum] or hint is None or small.last(out).step != ended.n_steps:
+            wrong = f"exit {ended.code} after {ended.n_steps} steps: {ended.stderr}"
         else:
-            ended = run([*told[1].split(), "--quiet"])
-            wrong = ended.said if ended.code else small.told(small.differences(small.result(out), expected))
+            ended = run([*hint[1].split(), "--quiet"])
+            wrong = ended.stderr if ended.code else small.summarize(small.differences(small.result(out), expected))
         if wrong:
             yield f"try {i}, signal {signum} {after:.4f} s into step {step}: {wrong}"
 
 
-@case("SIGTERM or Ctrl-C at a random moment from the start of the process to its end: 143 or 130, or done; going on "
-      "gives the same bytes", full=40, fast=4)  # fmt: skip
+@case(
+    "SIGTERM or Ctrl-C at a random moment from the start of the process to its end: 143 or 130, or done; going on "
+    "gives the same bytes",
+    full=40,
+    fast=4,
+)
 def early_signals(tries: int, folder: Path) -> Iterable[str]:
     """Signal anywhere, also before and after the training; death by the signal is 143 or 130 to a shell."""
     data, expected, whole = whole_run(folder)
@@ -325,14 +364,18 @@ def early_signals(tries: int, folder: Path) -> Iterable[str]:
         signum, out, after = list(EXITS)[i % 2], folder / f"run-{i}", whole.seconds * random.random()
         words = small.arguments(data, out)
         ended = run(words, signum=signum, after=after)
-        right = ended.code in (0, EXITS[signum], -signum) and "Traceback" not in ended.said
-        wrong = gone_on(words, out, expected) if right else f"exit {ended.code}: {ended.said}"
+        right = ended.code in (0, EXITS[signum], -signum) and "Traceback" not in ended.stderr
+        wrong = resume_and_compare(words, out, expected) if right else f"exit {ended.code}: {ended.stderr}"
         if wrong:
             yield f"try {i}, signal {signum} after {after:.4f} s: {wrong}"
 
 
-@case("a second signal while the first one's state is being saved: exit 143 or 130 before that save ends; going on "
-      "gives the same bytes", full=10, fast=2)  # fmt: skip
+@case(
+    "a second signal while the first one's state is being saved: exit 143 or 130 before that save ends; going on "
+    "gives the same bytes",
+    full=10,
+    fast=2,
+)
 def second_signal(tries: int, folder: Path) -> Iterable[str]:
     """Signal twice into a save of more than two seconds."""
     data, expected, _ = whole_run(folder)
@@ -342,8 +385,8 @@ def second_signal(tries: int, folder: Path) -> Iterable[str]:
         words = small.arguments(data, out)
         ended = run(words, signum=signum, mark=STEP.decode(), count=3, again=again, faults={"slow_save": 0.25})
         right = ended.sent == 2 and ended.code in (EXITS[signum], -signum) and not ended.n_saved
-        wrong = "" if right else f"exit {ended.code}, {ended.sent} signals, {ended.n_saved} saved: {ended.said}"
-        wrong = wrong or gone_on(words, out, expected)
+        wrong = "" if right else f"exit {ended.code}, {ended.sent} signals, {ended.n_saved} saved: {ended.stderr}"
+        wrong = wrong or resume_and_compare(words, out, expected)
         if wrong:
             yield f"try {i}, signal {signum} twice, {again:.4f} s apart: {wrong}"
 
@@ -360,8 +403,12 @@ def write_pictures(folder: Path) -> Path:
     return folder / "pictures"
 
 
-@case("0, 1, 2 or 3 workers, 1, 4 or 7 batches ahead, with a kill -9 and another number of workers after it: the same "
-      "bytes", full=24, fast=2)  # fmt: skip
+@case(
+    "0, 1, 2 or 3 workers, 1, 4 or 7 batches ahead, with a kill -9 and another number of workers after it: the same "
+    "bytes",
+    full=24,
+    fast=2,
+)
 def workers(tries: int, folder: Path) -> Iterable[str]:
     """Decode files in any number of processes."""
     pictures = write_pictures(folder)
@@ -373,17 +420,38 @@ def workers(tries: int, folder: Path) -> Iterable[str]:
         step, ahead, out = int(random.integers(1, small.N_STEPS)), (1, 4, 7)[i % 3], folder / f"run-{i}"
         words = small.arguments(pictures, out, checkpoint_steps=2, workers=before)
         run(words, signum=signal.SIGKILL, mark=STEP.decode(), count=step, faults={"prefetch": ahead})
-        wrong = gone_on(words, out, expected, f"--workers={after}")
+        wrong = resume_and_compare(words, out, expected, f"--workers={after}")
         if wrong:
             yield f"try {i}, {before} workers killed at step {step}, then {after}, prefetch {ahead}: {wrong}"
 
 
 CHANGES: dict[str, Any] = {
-    "lr": 0.1, "epochs": 4, "batch_size": 16, "epsilon": 0.9, "dual_lr": 0.1, "ema": 0.5, "n_steps": 1, "n_views": 2,
-    "crop": 2, "seed": 1, "momentum": 0.5, "weight_decay": 0.1, "schedule": "constant", "warmup": 1.0, "clip": 1.0,
-    "label_smoothing": 0.1, "accumulate": 2, "method": "worst", "set": "standard", "optimizer": "adam", "cutout": 2,
-    "model": "mlp", "gamma_init": 1.0, "min_lr": 0.01, "scoring": "train",
-}  # fmt: skip
+    "lr": 0.1,
+    "epochs": 4,
+    "batch_size": 16,
+    "epsilon": 0.9,
+    "dual_lr": 0.1,
+    "ema": 0.5,
+    "n_steps": 1,
+    "n_views": 2,
+    "crop": 2,
+    "seed": 1,
+    "momentum": 0.5,
+    "weight_decay": 0.1,
+    "schedule": "constant",
+    "warmup": 1.0,
+    "clip": 1.0,
+    "label_smoothing": 0.1,
+    "accumulate": 2,
+    "method": "worst",
+    "set": "standard",
+    "optimizer": "adam",
+    "cutout": 2,
+    "model": "mlp",
+    "gamma_init": 1.0,
+    "min_lr": 0.01,
+    "scoring": "train",
+}
 
 
 def contents(folder: Path) -> dict[str, bytes]:
@@ -391,8 +459,11 @@ def contents(folder: Path) -> dict[str, bytes]:
     return {str(f): f.read_bytes() for f in sorted(folder.rglob("*")) if f.is_file() and f.name != ".lock"}
 
 
-@case("--resume with one or two keys changed: exit 2, the keys and both values named, no file touched",
-      full=len(CHANGES), fast=3)  # fmt: skip
+@case(
+    "--resume with one or two keys changed: exit 2, the keys and both values named, no file touched",
+    full=len(CHANGES),
+    fast=3,
+)
 def changed_config(tries: int, folder: Path) -> Iterable[str]:
     """Change each key, every other time together with the next."""
     data, out, keys = small.write_data(folder), folder / "run", list(CHANGES)
@@ -401,13 +472,16 @@ def changed_config(tries: int, folder: Path) -> Iterable[str]:
     for i, key in enumerate(keys[:tries]):
         changes = {name: CHANGES[name] for name in ([key] if i % 2 else [key, keys[(i + 1) % len(keys)]])}
         ended = run([*small.resumed(out), *small.flags(changes)])
-        named = all(re.search(rf"\b{name}: .+ -> '?{value}", ended.said) for name, value in changes.items())
-        if ended.code != 2 or not named or ended.said.count("->") != len(changes) or contents(out) != before:
-            yield f"{changes}: exit {ended.code}: {ended.said}"
+        named = all(re.search(rf"\b{name}: .+ -> '?{value}", ended.stderr) for name, value in changes.items())
+        if ended.code != 2 or not named or ended.stderr.count("->") != len(changes) or contents(out) != before:
+            yield f"{changes}: exit {ended.code}: {ended.stderr}"
 
 
-@case("--resume of a run saved by a newer version (schema 2, 3, 1000): exit 2 and `upgrade`, no file touched",
-      full=3, fast=1)  # fmt: skip
+@case(
+    "--resume of a run saved by a newer version (schema 2, 3, 1000): exit 2 and `upgrade`, no file touched",
+    full=3,
+    fast=1,
+)
 def newer_schema(tries: int, folder: Path) -> Iterable[str]:
     """Seal the newest manifest as a newer version would."""
     data, out = small.write_data(folder), folder / "run"
@@ -420,7 +494,7 @@ def newer_schema(tries: int, folder: Path) -> Iterable[str]:
         manifest.write_bytes(checkpoint.seal({**body, "schema": schema}))
         before = contents(out)
         ended = run(small.resumed(out))
-        if ended.code != 2 or f"schema {schema}" not in ended.said or "upgrade" not in ended.said:
-            yield f"schema {schema}: exit {ended.code}: {ended.said}"
+        if ended.code != 2 or f"schema {schema}" not in ended.stderr or "upgrade" not in ended.stderr:
+            yield f"schema {schema}: exit {ended.code}: {ended.stderr}"
         if contents(out) != before:
             yield f"schema {schema}: files were changed"

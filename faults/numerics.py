@@ -97,9 +97,9 @@ def undisturbed(folder: Path) -> tuple[Path, dict[int, Any]]:
         return save(where, state, step=step, epoch=epoch, meta=meta)
 
     with patch.object(checkpoint, "save", watched):
-        code, said = small.invaug(*small.arguments(data, run, checkpoint_steps=1))
+        code, stderr = small.invaug(*small.arguments(data, run, checkpoint_steps=1))
     if code:
-        raise RuntimeError(f"the undisturbed run ended with {code}: {said}")
+        raise RuntimeError(f"the undisturbed run ended with {code}: {stderr}")
     return data, states
 
 
@@ -111,19 +111,19 @@ def ids_of(images: Tensor, data: Path) -> list[int]:
 
 
 def stopped_as_promised(data: Path, run: Path, states: dict[int, Any], step: int, poison: Poison) -> str:
-    """Return what was wrong with a run poisoned after that many steps, and with going on; empty if nothing."""
+    """Return what was wrong with a run poisoned after that many steps, and with resuming it; empty if nothing."""
     with poisoned([step], poison) as seen:
-        code, said = small.invaug(*small.arguments(data, run))
-    named = re.search(r"images ([\d, ]+)", said)
-    if code != 1 or said.count("\n") != 1 or not seen:
-        return f"exit {code}: {said}"
+        code, stderr = small.invaug(*small.arguments(data, run))
+    named = re.search(r"images ([\d, ]+)", stderr)
+    if code != 1 or stderr.count("\n") != 1 or not seen:
+        return f"exit {code}: {stderr}"
     if named is None or [int(number) for number in named[1].split(",")] != ids_of(seen[0], data):
-        return f"not the images of the batch, {ids_of(seen[0], data)}: {said}"
-    wrong = small.told(small.differences(small.result(run), states[step], "saved"))
+        return f"not the images of the batch, {ids_of(seen[0], data)}: {stderr}"
+    wrong = small.summarize(small.differences(small.result(run), states[step], "saved"))
     if wrong:
         return wrong
-    code, said = small.invaug(*small.resumed(run))
-    return said if code else small.told(small.differences(small.result(run), states[small.N_STEPS], "resumed"))
+    code, stderr = small.invaug(*small.resumed(run))
+    return stderr if code else small.summarize(small.differences(small.result(run), states[small.N_STEPS], "resumed"))
 
 
 def poisoned_runs(tries: int, folder: Path, make: Callable[[float, int], Poison]) -> Iterator[str]:
@@ -139,22 +139,33 @@ def poisoned_runs(tries: int, folder: Path, make: Callable[[float, int], Poison]
             yield f"try {i}, {'NaN' if value < 0.5 else 'inf'} after step {step}: {wrong}"
 
 
-@case("NaN or infinite loss at a random step: exit 1 naming the batch's images, the state before the step is saved bit "
-      "for bit, --resume ends as the undisturbed run", full=100, fast=6)  # fmt: skip
+@case(
+    "NaN or infinite loss at a random step: exit 1 naming the batch's images, the state before the step is saved bit "
+    "for bit, --resume ends as the undisturbed run",
+    full=100,
+    fast=6,
+)
 def nan_loss(tries: int, folder: Path) -> Iterable[str]:
     """Poison the loss of one image of one batch."""
     return poisoned_runs(tries, folder, bad_loss)
 
 
-@case("NaN or infinite gradient under a finite loss at a random step: exit 1 naming the batch's images, the state "
-      "before the step is saved bit for bit, --resume ends as the undisturbed run", full=100, fast=6)  # fmt: skip
+@case(
+    "NaN or infinite gradient under a finite loss at a random step: exit 1 naming the batch's images, the state "
+    "before the step is saved bit for bit, --resume ends as the undisturbed run",
+    full=100,
+    fast=6,
+)
 def nan_gradient(tries: int, folder: Path) -> Iterable[str]:
     """Poison the gradient of one image of one batch."""
     return poisoned_runs(tries, folder, bad_gradient)
 
 
-@case("--on-nan skip: one bad batch is left out, the run ends with finite weights; a second in an epoch stops it",
-      full=20, fast=2)  # fmt: skip
+@case(
+    "--on-nan skip: one bad batch is left out, the run ends with finite weights; a second in an epoch stops it",
+    full=20,
+    fast=2,
+)
 def skipped_nan(tries: int, folder: Path) -> Iterable[str]:
     """Poison one batch, then two of one epoch."""
     small.one_thread()
@@ -164,19 +175,19 @@ def skipped_nan(tries: int, folder: Path) -> Iterable[str]:
         epoch, steps = int(random.integers(small.EPOCHS)), random.permutation(per_epoch)[:2]
         first, second = sorted(int(step) + epoch * per_epoch for step in steps)
         with poisoned([first], bad_loss(math.nan, 0)):
-            code, said = small.invaug(*small.arguments(data, folder / f"one-{i}", on_nan="skip"))
+            code, stderr = small.invaug(*small.arguments(data, folder / f"one-{i}", on_nan="skip"))
         rows = [row["skipped_batches"] for row in read(folder / f"one-{i}")]
         if (
             code
             or rows != [int(e == epoch) for e in range(small.EPOCHS)]
             or not finite(small.last(folder / f"one-{i}"))
         ):
-            yield f"try {i}, one after step {first}: exit {code}, skipped {rows}: {said}"
+            yield f"try {i}, one after step {first}: exit {code}, skipped {rows}: {stderr}"
             continue
         with poisoned([first, second], bad_loss(math.nan, 0)):
-            code, said = small.invaug(*small.arguments(data, folder / f"two-{i}", on_nan="skip"))
-        if code != 1 or "quota" not in said or not finite(small.last(folder / f"two-{i}")):
-            yield f"try {i}, two after steps {first} and {second}: exit {code}: {said}"
+            code, stderr = small.invaug(*small.arguments(data, folder / f"two-{i}", on_nan="skip"))
+        if code != 1 or "quota" not in stderr or not finite(small.last(folder / f"two-{i}")):
+            yield f"try {i}, two after steps {first} and {second}: exit {code}: {stderr}"
 
 
 def finite(found: checkpoint.Checkpoint) -> bool:
@@ -199,8 +210,12 @@ OUTCOMES = {
 DTYPES = (torch.float16, torch.float32, torch.float64)
 
 
-@case("a loss of {0, tiny, 1, inf, NaN} proposed to a chain at each of them, in three float types: 10,000 chains of "
-      "each do what is written", full=75, fast=75)  # fmt: skip
+@case(
+    "a loss of {0, tiny, 1, inf, NaN} proposed to a chain at each of them, in three float types: 10,000 chains of "
+    "each do what is written",
+    full=75,
+    fast=75,
+)
 def acceptance(tries: int, folder: Path) -> Iterable[str]:
     """Propose each to each."""
     for current, (column, proposed), dtype in list(product(LOSSES, enumerate(LOSSES), DTYPES))[:tries]:
@@ -214,11 +229,15 @@ def acceptance(tries: int, folder: Path) -> Iterable[str]:
         allowed = (written, written) if written is not None else (0.0, 20 * tiny + 1e-3)
         probability = float(chain_probabilities(pair)[1])
         if not allowed[0] <= share <= allowed[1] or probability != (tiny if written is None else written):
-            yield f"{current} -> {proposed} in {dtype}: {share} accepted, said to be {probability}"
+            yield f"{current} -> {proposed} in {dtype}: {share} accepted, reported as {probability}"
 
 
-@case("an epsilon out of reach for 10,000 steps: at each, gamma is finite and [gamma + dual_lr * slack]_+, weights are "
-      "finite; the record says out of reach", full=10_000, fast=300)  # fmt: skip
+@case(
+    "an epsilon out of reach for 10,000 steps: at each, gamma is finite and [gamma + dual_lr * slack]_+, weights are "
+    "finite; the record says out of reach",
+    full=10_000,
+    fast=300,
+)
 def infeasible(tries: int, folder: Path) -> Iterable[str]:
     """Ask for a loss of 0.001 on images each of which is of all three classes."""
     small.one_thread()
@@ -235,11 +254,11 @@ def infeasible(tries: int, folder: Path) -> Iterable[str]:
     data = small.write_data(folder, per_epoch * small.BATCH, n_alike=3)
     settings = {"epsilon": 0.001, "dual_lr": 0.01, "epochs": tries // per_epoch, "schedule": "constant"}
     with patch.object(InvarianceConstrained, "dual_step", watched):
-        code, said = small.invaug(*small.arguments(data, folder / "run", **settings))
+        code, stderr = small.invaug(*small.arguments(data, folder / "run", **settings))
     yield from wrong
     rows = read(folder / "run")
     if code or len(rows) != tries // per_epoch:
-        yield f"exit {code} after {len(rows)} epochs: {said}"
+        yield f"exit {code} after {len(rows)} epochs: {stderr}"
     elif not finite(small.last(folder / "run")) or rows[-1]["out_of_reach"] != [True]:
         yield f"the record ends with {rows[-1]}"
 
@@ -255,10 +274,12 @@ def batches(seed: int) -> list[tuple[Tensor, Tensor]]:
     """Return six batches of random images and classes."""
     generator = seeded(seed)
     return [
-        (torch.randint(256, (8, 1, 6, 6), dtype=torch.uint8, generator=generator),
-         torch.randint(3, (8,), generator=generator))
+        (
+            torch.randint(256, (8, 1, 6, 6), dtype=torch.uint8, generator=generator),
+            torch.randint(3, (8,), generator=generator),
+        )
         for _ in range(6)
-    ]  # fmt: skip
+    ]
 
 
 def trained(seed: int, optimizer: str, step: Callable[[nn.Module, Tensor, Tensor], Tensor]) -> dict[str, Any]:
@@ -288,8 +309,12 @@ def by_hand(model: nn.Module, images: Tensor, targets: Tensor) -> Tensor:
     return clean.mean() + torch.tensor(0.5) * (changed.mean() - 0.1)
 
 
-@case("scoring 0, 1, 7 or 15 further proposals: weights, BatchNorm buffers, dropout masks and torch's generator as in "
-      "plain torch without scoring, bit for bit", full=40, fast=8)  # fmt: skip
+@case(
+    "scoring 0, 1, 7 or 15 further proposals: weights, BatchNorm buffers, dropout masks and torch's generator as in "
+    "plain torch without scoring, bit for bit",
+    full=40,
+    fast=8,
+)
 def no_trace(tries: int, folder: Path) -> Iterable[str]:
     """Compare with the same steps written by hand, on kept views that do not depend on the chain."""
     small.one_thread()
@@ -301,7 +326,9 @@ def no_trace(tries: int, folder: Path) -> Iterable[str]:
             Constraint(inverted, 0.1), n_steps=n_steps, views="both", gamma_init=0.5, seed=seed
         )
         kind = ("sgd", "adam")[seed % 2]
-        wrong = small.told(small.differences(trained(seed, kind, problem_step(problem)), trained(seed, kind, by_hand)))
+        wrong = small.summarize(
+            small.differences(trained(seed, kind, problem_step(problem)), trained(seed, kind, by_hand))
+        )
         if wrong:
             yield f"n_steps {n_steps}, seed {seed}: {wrong}"
 
@@ -338,8 +365,12 @@ def random_losses(random: np.random.Generator, dtype: torch.dtype) -> Tensor:
     return torch.where(rare, strange[: len(losses)], losses).to(dtype)
 
 
-@case("1,000,000 chains through random losses, some 0, NaN or infinite: ends as often as the exact sum over all paths "
-      "says (chi-square, one in a million)", full=40, fast=4)  # fmt: skip
+@case(
+    "1,000,000 chains through random losses, some 0, NaN or infinite: ends as often as the exact sum over all paths "
+    "says (chi-square, one in a million)",
+    full=40,
+    fast=4,
+)
 def sampler_law(tries: int, folder: Path) -> Iterable[str]:
     """Compare counts with probabilities from plain Python, and those with the library's recursion."""
     from scipy.stats import chi2
@@ -374,7 +405,9 @@ def infinite_epsilon(tries: int, folder: Path) -> Iterable[str]:
         options["n_views"] = 1 + seed % 2 if seed % 3 else 1
         problem = InvarianceConstrained(Constraint(sets.wide(), math.inf), gamma_init=float(seed % 2), **options)
         kind = ("sgd", "adam")[seed // 2 % 2]
-        wrong = small.told(small.differences(trained(seed, kind, problem_step(problem)), trained(seed, kind, plain)))
+        wrong = small.summarize(
+            small.differences(trained(seed, kind, problem_step(problem)), trained(seed, kind, plain))
+        )
         if wrong:
             yield f"seed {seed}, {options}: {wrong}"
 
@@ -387,21 +420,37 @@ def infinite_epsilon_run(tries: int, folder: Path) -> Iterable[str]:
     for seed in range(tries):
         states = []
         for name, settings in (("inf", {"epsilon": math.inf}), ("none", {"method": "none"})):
-            code, said = small.invaug(*small.arguments(data, folder / f"{name}-{seed}", seed=seed, **settings))
+            code, stderr = small.invaug(*small.arguments(data, folder / f"{name}-{seed}", seed=seed, **settings))
             states.append({k: small.last(folder / f"{name}-{seed}").state[k] for k in ("model", "optimizer", "ema")})
             if code:
-                yield f"seed {seed}: exit {code}: {said}"
-        wrong = small.told(small.differences(*states))
+                yield f"seed {seed}: exit {code}: {stderr}"
+        wrong = small.summarize(small.differences(*states))
         if wrong:
             yield f"seed {seed}: {wrong}"
 
 
-@case("operations x image sizes x {L, RGB}, each with every level and sign on 200 images: no byte differs from Pillow",
-      full=532, fast=0)  # fmt: skip
+@case(
+    "operations x image sizes x {L, RGB}, each with every level and sign on 200 images: no byte differs from Pillow",
+    full=532,
+    fast=0,
+)
 def exactness(tries: int, folder: Path) -> Iterable[str]:
     """Run the exhaustive comparison."""
-    command = [sys.executable, "-m", "pytest", "-q", "-m", "slow", "-n", "2", "--dist", "worksteal", "-p",
-               "no:cacheprovider", "tests/test_exact.py"]  # fmt: skip
+    command = [
+        sys.executable,
+        "-m",
+        "pytest",
+        "-q",
+        "-m",
+        "slow",
+        "-n",
+        "2",
+        "--dist",
+        "worksteal",
+        "-p",
+        "no:cacheprovider",
+        "tests/test_exact.py",
+    ]
     done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
     yield from (line for line in done.stdout.splitlines() if line.startswith(("FAILED", "ERROR")))
     counts = {word: int(number) for number, word in re.findall(r"(\d+) (passed|failed|errors?)", done.stdout)}

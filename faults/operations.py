@@ -207,10 +207,10 @@ def crowd(n: int, place: str) -> Iterator[str]:
     os.close(gate)
     codes = {pid: ended(pid) for pid in logs}
     for pid, code in codes.items():
-        said = logs[pid].read_text()
-        refused = "is in use by process" in said or "exists and is not empty" in said
-        if code != 0 and not (code == 2 and refused and said.count("\n") == 1 and "Traceback" not in said):
-            yield f"exit {code}: {said[-300:]}"
+        stderr = logs[pid].read_text()
+        refused = "is in use by process" in stderr or "exists and is not empty" in stderr
+        if code != 0 and not (code == 2 and refused and stderr.count("\n") == 1 and "Traceback" not in stderr):
+            yield f"exit {code}: {stderr[-300:]}"
     winners = list(codes.values()).count(0)
     if winners != 1 or whole(folder / "run", 2):
         yield f"{winners} winners; {whole(folder / 'run', 2)}"
@@ -272,9 +272,9 @@ def kill_workers(tries: int, place: str) -> Iterator[str]:
             done, status = os.waitpid(pid, os.WNOHANG)
             code = os.waitstatus_to_exitcode(status) if done else None
         orphans = gone(pid) if code is not None else session(pid)
-        said = (Path(place) / f"{number}.log").read_text()
-        if code != 1 or orphans or said.count("\n") != 1 or "Traceback" in said or "decode" not in said:
-            yield f"exit {code}, {len(orphans)} left, said {said[-300:]!r}"
+        stderr = (Path(place) / f"{number}.log").read_text()
+        if code != 1 or orphans or stderr.count("\n") != 1 or "Traceback" in stderr or "decode" not in stderr:
+            yield f"exit {code}, {len(orphans)} left, stderr {stderr[-300:]!r}"
 
 
 @case("kill -9 of the run: the processes that decode images end by themselves", full=10, fast=1)
@@ -334,15 +334,22 @@ def size_of(pid: int) -> Size:
     return Size(pages * resource.getpagesize(), min(files), len(session(pid)) - 1)
 
 
-@case(f"steps of one run: memory grows by less than {FLAT >> 20} MB from the first tenth on, open files not at all",
-      full=5000, fast=400)  # fmt: skip
+@case(
+    f"steps of one run: memory grows by less than {FLAT >> 20} MB from the first tenth on, open files not at all",
+    full=5000,
+    fast=400,
+)
 def flat_steps(tries: int, folder: Path) -> Iterator[str]:
     """One step is one try."""
     yield from forker().ask("grow", tries, str(folder), False)
 
 
-@case(f"steps with processes that decode images: memory grows by less than {FLAT >> 20} MB from the first tenth on, "
-      "open files not at all", full=1000, fast=0)  # fmt: skip
+@case(
+    f"steps with processes that decode images: memory grows by less than {FLAT >> 20} MB from the first tenth on, "
+    "open files not at all",
+    full=1000,
+    fast=0,
+)
 def flat_steps_from_files(tries: int, folder: Path) -> Iterator[str]:
     """The same, with workers that come and go at every epoch."""
     yield from forker().ask("grow", tries, str(folder), True)
@@ -382,9 +389,17 @@ def python(*words: str) -> list[str]:
 
 
 STREAMS = (
-    "| head -1", ">&- 2>&-", ">&-", "2>&-", "<&-", "<&- >&- 2>&-", ">/dev/full", "2>/dev/full", ">/dev/full 2>&1",
+    "| head -1",
+    ">&- 2>&-",
+    ">&-",
+    "2>&-",
+    "<&-",
+    "<&- >&- 2>&-",
+    ">/dev/full",
+    "2>/dev/full",
+    ">/dev/full 2>&1",
     "a terminal that goes away",
-)  # fmt: skip
+)
 
 
 @case(f"a run whose output nobody can read ({', '.join(STREAMS)}) trains to its end, exit 0", full=len(STREAMS), fast=0)
@@ -396,9 +411,9 @@ def lost_output(tries: int, folder: Path) -> Iterator[str]:
         words = python("train", data, "--out", str(run), "--epochs=3", *TINY)
         with errors.open("wb") as err:
             code = OUTPUTS.get(stream, redirected)(words, stream, err)
-        said = errors.read_text()
-        if code or said or whole(run, 3):
-            yield f"{stream}: exit {code}, {whole(run, 3)}, {said[-300:]}"
+        stderr = errors.read_text()
+        if code or stderr or whole(run, 3):
+            yield f"{stream}: exit {code}, {whole(run, 3)}, {stderr[-300:]}"
 
 
 def environment(**changes: str) -> dict[str, str]:
@@ -436,8 +451,11 @@ OUTPUTS: dict[str, Callable[[list[str], str, Any], int]] = {"| head -1": headed,
 READING = (["ls"], ["ls", "--json"], ["show", "digits-cnn-small"], ["--help"], ["train", "--help"])
 
 
-@case("commands whose reader has left (ls, show, --help): exit 0 and not a word; on a full disk: exit 1 and one line",
-      full=2 * len(READING), fast=2 * len(READING))  # fmt: skip
+@case(
+    "commands whose reader has left (ls, show, --help): exit 0 and not a word; on a full disk: exit 1 and one line",
+    full=2 * len(READING),
+    fast=2 * len(READING),
+)
 def left_readers(tries: int, folder: Path) -> Iterator[str]:
     """A pipe that nobody reads, or /dev/full."""
     yield from forker().ask("leave", tries, str(folder))
@@ -452,10 +470,10 @@ def leave(tries: int, place: str) -> Iterator[str]:
         words = ["show", shipped_names()[0]] if words[0] == "show" else words
         log = Path(place) / f"{number}.log"
         code = ended(fork(words, log, to_full if full else to_nobody))
-        said = log.read_text()
-        right = said == "invaug: cannot write the output: No space left on device\n" if full else not said
+        stderr = log.read_text()
+        right = stderr == "invaug: cannot write the output: No space left on device\n" if full else not stderr
         if code != int(full) or not right:
-            yield f"{' '.join(words)} to {'/dev/full' if full else 'nobody'}: exit {code}, {said[-300:]!r}"
+            yield f"{' '.join(words)} to {'/dev/full' if full else 'nobody'}: exit {code}, {stderr[-300:]!r}"
 
 
 def to_nobody() -> None:
@@ -478,8 +496,11 @@ LOCALES = (
 CLASSES = ("Käfer", "日本", "ñandú")
 
 
-@case("LC_ALL=C, POSIX without UTF-8 mode, output in ASCII: train, evaluate and predict with class names in any script",
-      full=len(LOCALES), fast=0)  # fmt: skip
+@case(
+    "LC_ALL=C, POSIX without UTF-8 mode, output in ASCII: train, evaluate and predict with class names in any script",
+    full=len(LOCALES),
+    fast=0,
+)
 def locales(tries: int, folder: Path) -> Iterator[str]:
     """Real processes."""
     data = write_images(folder / "images", CLASSES)
@@ -493,9 +514,11 @@ def used(data: str, run: Path, variables: dict[str, str], prefix: tuple[str, ...
     """Train, evaluate and predict in one process; return what is wrong, empty if nothing is."""
     image = next(Path(data).rglob("*.png"))
     commands = [
-        ["train", data, "--out", str(run), "--epochs=1", *TINY], ["evaluate", str(run), "--draws=1", "--images=4"],
-        ["predict", str(run), str(image)], ["evaluate", str(run), "--draws=1", "--images=4", "--json"],
-    ]  # fmt: skip
+        ["train", data, "--out", str(run), "--epochs=1", *TINY],
+        ["evaluate", str(run), "--draws=1", "--images=4"],
+        ["predict", str(run), str(image)],
+        ["evaluate", str(run), "--draws=1", "--images=4", "--json"],
+    ]
     script = "import sys, json; from faults.operations import several; several(json.loads(sys.argv[1]))"
     words = [*prefix, sys.executable, "-c", script, json.dumps(commands, ensure_ascii=False)]
     done = subprocess.run(words, env=variables, cwd=ROOT, capture_output=True, check=False)

@@ -29,7 +29,7 @@ class Ended(NamedTuple):
     """How a run of several ranks ended."""
 
     code: int
-    said: str
+    stderr: str
     at: float
     log: Path
     out: Path
@@ -54,9 +54,14 @@ def started(folder: Path, data: Path, n: int, *, torchrun: bool = True, nan: str
     command = [sys.executable, *(launcher if torchrun else []), "-m", "faults.rank_driver", *words]
     environment = {**os.environ, "FAULT_LOG": str(log), "OMP_NUM_THREADS": "1", **({"FAULT_NAN": nan} if nan else {})}
     process = subprocess.Popen(
-        command, cwd=HERE, env=environment, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True,
+        command,
+        cwd=HERE,
+        env=environment,
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.PIPE,
+        text=True,
         start_new_session=True,
-    )  # fmt: skip
+    )
     try:
         yield process, log, out
     finally:
@@ -70,8 +75,8 @@ def started(folder: Path, data: Path, n: int, *, torchrun: bool = True, nan: str
 def ran(folder: Path, data: Path, n: int, **settings: object) -> Ended:
     """Run n ranks to their end."""
     with started(folder, data, n, **settings) as (process, log, out):
-        said = process.communicate(timeout=400)[1]
-        return Ended(process.returncode, said, time.time(), log, out)
+        stderr = process.communicate(timeout=400)[1]
+        return Ended(process.returncode, stderr, time.time(), log, out)
 
 
 def ranks_of(log: Path) -> dict[int, int]:
@@ -83,7 +88,7 @@ def gammas(folder: Path, n_ranks: int, tries: int) -> Iterator[str]:
     data = small.write_data(folder, n_train=160)
     found = ran(folder, data, n_ranks, epochs=-(-tries // 10), checkpoint_minutes=0)
     if found.code:
-        yield f"exit code {found.code}: {found.said[-300:]}"
+        yield f"exit code {found.code}: {found.stderr[-300:]}"
         return
     columns = [found.steps(rank)[:tries] for rank in range(n_ranks)]
     if len(columns[0]) < tries:
@@ -121,7 +126,7 @@ def uneven(tries: int, folder: Path) -> Iterator[str]:
         found = ran(folder, small.write_data(folder, n_train=n_train), 2, views="both", no_drop_last=True, epochs=1)
         kept = [sum(map(sum, row["kept"][0].values())) for row in read(found.out)]
         if found.code or kept != [n_train]:
-            yield f"{n_train} images: exit code {found.code}, counted {kept}: {found.said[-200:]}"
+            yield f"{n_train} images: exit code {found.code}, counted {kept}: {found.stderr[-200:]}"
 
 
 @case("only rank 0 writes into the run's folder", full=3, fast=0)
@@ -140,9 +145,9 @@ def two_launchers(tries: int, folder: Path) -> Iterator[str]:
     for seed in range(tries):
         data = small.write_data(folder)
         one, other = (ran(folder, data, 2, torchrun=torchrun, seed=seed) for torchrun in (True, False))
-        wrong = small.told(small.differences(small.result(one.out), small.result(other.out)))
+        wrong = small.summarize(small.differences(small.result(one.out), small.result(other.out)))
         if one.code or other.code or wrong:
-            yield f"seed {seed}: exit codes {one.code}, {other.code}; {wrong} {other.said[-200:]}"
+            yield f"seed {seed}: exit codes {one.code}, {other.code}; {wrong} {other.stderr[-200:]}"
 
 
 @case("NaN on one of 2 ranks: both stop within 30 s, named, state before it saved", full=10, fast=1)
@@ -153,10 +158,10 @@ def nan_on_one(tries: int, folder: Path) -> Iterator[str]:
         bad_rank, bad_step = dice.randrange(2), dice.randrange(2, 9)
         found = ran(folder, data, 2, torchrun=False, nan=f"{bad_rank} {bad_step}")
         step = small.last(found.out).step
-        named = "the loss is nan on the batch of images" in found.said
+        named = "the loss is nan on the batch of images" in found.stderr
         waited = found.at - max(path.stat().st_mtime for path in found.log.glob("steps-*"))
         if found.code != 1 or not named or step != bad_step - 1 or waited > 30:
-            what = f"exit code {found.code}, saved {step}, {waited:.0f} s after the last step: {found.said[-300:]}"
+            what = f"exit code {found.code}, saved {step}, {waited:.0f} s after the last step: {found.stderr[-300:]}"
             yield f"try {i}: rank {bad_rank} step {bad_step}: {what}"
         if left := alive(found.log):
             yield f"try {i}: processes {left} are still there"
@@ -186,15 +191,19 @@ def killed_without_torchrun(tries: int, folder: Path) -> Iterator[str]:
     for i in range(tries):
         with started(folder, data, 2, **settings) as (process, log, out):
             killed = kill_one(log, i % 2, after_steps=dice.randrange(3, 90))
-            said = process.communicate(timeout=60)[1]
+            stderr = process.communicate(timeout=60)[1]
             left = alive(log)
         words = ["train", "--resume", "--out", str(out), "--quiet", "--trust-model"]
         again = subprocess.run(
             [sys.executable, "-m", "invaug", *words], cwd=HERE, capture_output=True, text=True, check=False
-        )  # fmt: skip
-        wrong = small.told(small.differences(whole, small.result(out))) if not again.returncode else again.stderr[-200:]
+        )
+        wrong = (
+            small.summarize(small.differences(whole, small.result(out)))
+            if not again.returncode
+            else again.stderr[-200:]
+        )
         if not killed or left or wrong:
-            ended = f"ended with {process.returncode}: {said[-200:]}"
+            ended = f"ended with {process.returncode}: {stderr[-200:]}"
             yield f"try {i}: killed {killed}, still there {left}; {wrong}; {ended}"
 
 
@@ -225,8 +234,8 @@ def killed_ranks(tries: int, folder: Path) -> Iterator[str]:
         kills = [(dice.randrange(2), dice.randrange(1, 50)) for _ in range(min(per_run, tries - first))]
         with started(folder, data, 2, **settings) as (process, log, out):
             done = [kill_one(log, rank, steps) for rank, steps in kills]
-            said = process.communicate(timeout=400)[1]
-        wrong = small.told(small.differences(whole, small.result(out)))
+            stderr = process.communicate(timeout=400)[1]
+        wrong = small.summarize(small.differences(whole, small.result(out)))
         for kill, happened in zip(kills, done, strict=True):
             if not happened or process.returncode or wrong:
-                yield f"{kill}: killed {happened}, exit code {process.returncode}; {wrong} {said[-200:]}"
+                yield f"{kill}: killed {happened}, exit code {process.returncode}; {wrong} {stderr[-200:]}"

@@ -29,13 +29,18 @@ from invaug.lab.config.schema import PLACES
 from invaug.lab.run import checkpoint, record
 
 SMALL = (
-    "--model=cnn-small", "--epochs=2", "--batch-size=8", "--workers=0", "--threads=1", "--only=Identity",
+    "--model=cnn-small",
+    "--epochs=2",
+    "--batch-size=8",
+    "--workers=0",
+    "--threads=1",
+    "--only=Identity",
     "--n-levels=2",
-)  # fmt: skip
+)
 MOST_MEMORY = 64 << 20  # bytes a refusal may take beside what the process has
 
 
-class Said(NamedTuple):
+class Answer(NamedTuple):
     """What a command answered."""
 
     code: int
@@ -43,7 +48,7 @@ class Said(NamedTuple):
     err: str
 
 
-def invaug(*words: str) -> Said:
+def invaug(*words: str) -> Answer:
     """Run the command in this process."""
     from invaug.lab.cli.main import main
 
@@ -56,7 +61,7 @@ def invaug(*words: str) -> Said:
         except Exception as error:  # what a user would see as a traceback
             code = 1
             print(f"Traceback: {error!r}", file=err)
-    return Said(code, out.getvalue(), err.getvalue())
+    return Answer(code, out.getvalue(), err.getvalue())
 
 
 def is_plain(text: str) -> bool:
@@ -76,9 +81,9 @@ def write_data(path: Path, classes: Iterable[str] = ("a", "b", "c")) -> Path:
 def good_run(folder: Path) -> Path:
     """Train a small run of two checkpoints; return its folder."""
     run = folder / "good" / "run"
-    said = invaug("train", str(write_data(folder / "data.npz")), "--out", str(run), *SMALL)
-    if said.code:
-        raise RuntimeError(said.err)
+    answer = invaug("train", str(write_data(folder / "data.npz")), "--out", str(run), *SMALL)
+    if answer.code:
+        raise RuntimeError(answer.err)
     return run
 
 
@@ -177,7 +182,8 @@ ATTACKS: dict[str, Attack] = {  # what is done; what reading commands answer; wh
     "a pickle": (lambda t: t.put_tensors(pickle.dumps(Canary(t.canary))), *PASSED_OVER),
     "a torch.save": (lambda t: t.put_tensors(zipped(t.canary)), *PASSED_OVER),
     "a header that is a pickle": (
-        lambda t: t.put_tensors(struct.pack("<Q", len(p := pickle.dumps(Canary(t.canary)))) + p), *PASSED_OVER,
+        lambda t: t.put_tensors(struct.pack("<Q", len(p := pickle.dumps(Canary(t.canary)))) + p),
+        *PASSED_OVER,
     ),
     "a path upwards": (lambda t: t.name_file("../../../outside/secret", PRIVATE.encode()), *PASSED_OVER),
     "an absolute path": (lambda t: t.name_file(str(t.outside / "secret"), PRIVATE.encode()), *PASSED_OVER),
@@ -187,13 +193,15 @@ ATTACKS: dict[str, Attack] = {  # what is done; what reading commands answer; wh
     "a tag for code": (lambda t: t.forge(state={"model": {"$python": "print(1)"}}), *PASSED_OVER),
     "an endless epoch": (lambda t: t.forge(epoch=10**400), *PASSED_OVER),
     "nested lists": (
-        lambda t: t.manifest.write_bytes(checkpoint.first_line(DEEP) + DEEP), *PASSED_OVER,
+        lambda t: t.manifest.write_bytes(checkpoint.first_line(DEEP) + DEEP),
+        *PASSED_OVER,
     ),
     "nested dicts": (lambda t: t.forge(state=nested(250)), *PASSED_OVER),
     "tensors of 1 TiB": (sparse, *PASSED_OVER),
     "a manifest of 1 TiB": (lambda t: os.truncate(t.manifest, 1 << 40), *PASSED_OVER),
     "linked tensors": (
-        lambda t: linked(t.manifest.with_suffix(".safetensors"), t.outside / "tensors"), *PASSED_OVER,
+        lambda t: linked(t.manifest.with_suffix(".safetensors"), t.outside / "tensors"),
+        *PASSED_OVER,
     ),
     "a linked manifest": (lambda t: linked(t.manifest, t.outside / "manifest"), *PASSED_OVER),
     "linked checkpoints": (lambda t: linked(t.run / "checkpoints", t.outside / "checkpoints"), *REFUSED_ALWAYS),
@@ -204,10 +212,10 @@ ATTACKS: dict[str, Attack] = {  # what is done; what reading commands answer; wh
     "a model that is code": (own_code, *REFUSED_ALWAYS),
     "a model larger than memory": (lambda t: t.configure(model='"wrn-16-999"'), *REFUSED_ALWAYS),
     "images larger than memory": (lambda t: enlarged(t.run / "config.toml"), *REFUSED_ALWAYS),
-    "a preset that is code": (lambda t: t.configure(preset='"__import__(\'os\')"'), *REFUSED_ALWAYS),
+    "a preset that is code": (lambda t: t.configure(preset="\"__import__('os')\""), *REFUSED_ALWAYS),
     "a key with control codes": (lambda t: t.configure(**{'"\\u001b[2J"': "1"}), *REFUSED_ALWAYS),
     "a config of nested lists": (lambda t: t.configure(model="[" * 10**5), *REFUSED_ALWAYS),
-}  # fmt: skip
+}
 
 
 def nested(depth: int) -> Any:
@@ -268,24 +276,30 @@ def content(folder: Path) -> dict[str, bytes | str]:
     }
 
 
-def wrong_answer(said: Said, expected: str) -> str:
+def wrong_answer(answer: Answer, expected: str) -> str:
     """Return what is wrong with an answer, empty if nothing is."""
-    lines = said.err.splitlines()
-    if not is_plain(said.err) or not is_plain(said.out) or PRIVATE in said.err:
-        return f"said {said.err!r}"
+    lines = answer.err.splitlines()
+    if not is_plain(answer.err) or not is_plain(answer.out) or PRIVATE in answer.err:
+        return f"stderr {answer.err!r}"
     if expected == REFUSED:
-        right = said.code == 2 and len(lines) == 1 and lines[0].startswith("invaug: ")
+        right = answer.code == 2 and len(lines) == 1 and lines[0].startswith("invaug: ")
     elif expected == FALLS_BACK:
-        right = said.code == 0 and len(lines) == 1 and " was skipped: " in lines[0]
+        right = answer.code == 0 and len(lines) == 1 and " was skipped: " in lines[0]
     else:
-        right = said.code == 0 and not lines
+        right = answer.code == 0 and not lines
     return (
-        "" if right and max(map(len, lines), default=0) < 1000 else f"not {expected}: {said.code}, {said.err[:300]!r}"
+        ""
+        if right and max(map(len, lines), default=0) < 1000
+        else f"not {expected}: {answer.code}, {answer.err[:300]!r}"
     )
 
 
-@case("malicious run folders (pickles, paths, links, code as model, bombs): nothing runs, nothing outside is opened, "
-      "one line each", full=len(ATTACKS), fast=14)  # fmt: skip
+@case(
+    "malicious run folders (pickles, paths, links, code as model, bombs): nothing runs, nothing outside is opened, "
+    "one line each",
+    full=len(ATTACKS),
+    fast=14,
+)
 def malicious_runs(tries: int, folder: Path) -> Iterator[str]:
     """Each attack on a copy of a good run; then evaluate, export and train --resume, with Python's audit events on."""
     good = good_run(folder)
@@ -379,8 +393,12 @@ def forget_peak() -> int:
     return peak()
 
 
-@case(f"bad safetensors headers under a right hash: one line, less than {MOST_MEMORY >> 20} MB beside the file, the "
-      "checkpoint before is used", full=len(HEADERS), fast=len(HEADERS))  # fmt: skip
+@case(
+    f"bad safetensors headers under a right hash: one line, less than {MOST_MEMORY >> 20} MB beside the file, the "
+    "checkpoint before is used",
+    full=len(HEADERS),
+    fast=len(HEADERS),
+)
 def bad_headers(tries: int, folder: Path) -> Iterator[str]:
     """Each header in the newest checkpoint of a good run, which is then exported."""
     good = good_run(folder)
@@ -390,9 +408,9 @@ def bad_headers(tries: int, folder: Path) -> Iterator[str]:
         shutil.copytree(good, target.run)
         target.put_tensors(data)
         before = forget_peak()
-        said = invaug("export", str(target.run), "-o", str(folder / f"{number}.safetensors"))
+        answer = invaug("export", str(target.run), "-o", str(folder / f"{number}.safetensors"))
         extra = peak() - before - len(data)
-        wrong = wrong_answer(said, FALLS_BACK)
+        wrong = wrong_answer(answer, FALLS_BACK)
         if not wrong and extra > MOST_MEMORY:
             wrong = f"took {extra >> 20} MB"
         if not wrong and not same_weights(earlier, folder / f"{number}.safetensors"):
@@ -410,16 +428,31 @@ def same_weights(weights: dict[str, torch.Tensor], file: Path) -> bool:
 
 
 NAMES: dict[str, str] = {  # name: what is wrong with it
-    "a\0b": "NUL", "x" * 300: "300 characters", "new\nline": "a new line", "": "empty", "\x1b[2Jx": "control codes",
-    "file": "a file", "file/run": "below a file", "dangling": "a dangling link", "dangling/run": "below one",
-    "loop": "a link to itself", "to-file": "a link to a file", "new/" + "y" * 300: "300 characters in a new folder",
-    "z/" * 3000: "6,000 characters", "\udcff": "not UTF-8", "pipe": "a pipe", "\u202egnp.x": "written backwards",
-}  # fmt: skip
+    "a\0b": "NUL",
+    "x" * 300: "300 characters",
+    "new\nline": "a new line",
+    "": "empty",
+    "\x1b[2Jx": "control codes",
+    "file": "a file",
+    "file/run": "below a file",
+    "dangling": "a dangling link",
+    "dangling/run": "below one",
+    "loop": "a link to itself",
+    "to-file": "a link to a file",
+    "new/" + "y" * 300: "300 characters in a new folder",
+    "z/" * 3000: "6,000 characters",
+    "\udcff": "not UTF-8",
+    "pipe": "a pipe",
+    "\u202egnp.x": "written backwards",
+}
 GOOD_NAMES = ("../beside", "sub/../other", "a b", "[bold]x[/bold]", "=1+1", "Käfer 日本")
 
 
-@case("names no run can have: one line, exit 2, nothing written; `../x` and absolute paths are the user's own",
-      full=len(NAMES) + len(GOOD_NAMES) + 1, fast=len(NAMES) + 2)  # fmt: skip
+@case(
+    "names no run can have: one line, exit 2, nothing written; `../x` and absolute paths are the user's own",
+    full=len(NAMES) + len(GOOD_NAMES) + 1,
+    fast=len(NAMES) + 2,
+)
 def run_names(tries: int, folder: Path) -> Iterator[str]:
     """Train into each name."""
     data, place = write_data(folder / "data.npz"), folder / "here"
@@ -432,27 +465,56 @@ def run_names(tries: int, folder: Path) -> Iterator[str]:
     for name, code in wanted[:tries]:
         before = content(folder), sorted(folder.rglob("*"))
         with working_in(place):
-            said = invaug("train", str(data), "--out", name, "--epochs=1", *SMALL[2:], "--method=none", "--model=mlp")
+            answer = invaug("train", str(data), "--out", name, "--epochs=1", *SMALL[2:], "--method=none", "--model=mlp")
             there = code == 2 or (Path(name) / "record.jsonl").is_file()
-        lines = said.err.splitlines()
-        if said.code != code or not is_plain(said.err + said.out) or not there or (code and len(lines) != 1):
-            yield f"{name[:20]!r}: exit {said.code}, {said.err[:200]!r}"
+        lines = answer.err.splitlines()
+        if answer.code != code or not is_plain(answer.err + answer.out) or not there or (code and len(lines) != 1):
+            yield f"{name[:20]!r}: exit {answer.code}, {answer.err[:200]!r}"
         elif code and (content(folder), sorted(folder.rglob("*"))) != before:
             yield f"{name[:20]!r}: something was written"
 
 
 HOSTILE = (
-    "[bold]x[/bold]", "[/]", "[red]", "[link=file:///etc/passwd]x[/link]", ":skull:", "\x1b[31mred", "\x1b[2J\x1b[H",
-    "\x1b]0;title\x07", "\x1b]8;;http://x\x1b\\y", "\x9b31m", "a\rb", "a\nepoch 1", "a\tb", "a\bb", "\x7f",
-    "\u202etxt.exe", "\u2028x", "=1+1", "+1", "-1+cmd|' /C calc'!A0", "@SUM(A1)", "=HYPERLINK(\"http://x\",\"y\")",
-    "\t=1+1", "\uff1d1+1", "a;=1+1", "a\",=1+1,\"", "<script>alert(1)</script>", "{0.__class__}", "%s%n",
+    "[bold]x[/bold]",
+    "[/]",
+    "[red]",
+    "[link=file:///etc/passwd]x[/link]",
+    ":skull:",
+    "\x1b[31mred",
+    "\x1b[2J\x1b[H",
+    "\x1b]0;title\x07",
+    "\x1b]8;;http://x\x1b\\y",
+    "\x9b31m",
+    "a\rb",
+    "a\nepoch 1",
+    "a\tb",
+    "a\bb",
+    "\x7f",
+    "\u202etxt.exe",
+    "\u2028x",
+    "=1+1",
+    "+1",
+    "-1+cmd|' /C calc'!A0",
+    "@SUM(A1)",
+    '=HYPERLINK("http://x","y")',
+    "\t=1+1",
+    "\uff1d1+1",
+    "a;=1+1",
+    'a",=1+1,"',
+    "<script>alert(1)</script>",
+    "{0.__class__}",
+    "%s%n",
     "Käfer 日本 🐞",
-)  # fmt: skip
+)
 FORMULA = ("=", "+", "-", "@", "\t", "\r", "\n", "\uff1d", "\uff0b", "\uff0d", "\uff20")
 
 
-@case("hostile strings as class, file and run names: the terminal shows them and does nothing, JSON gives them back, "
-      "CSV has no formula", full=len(HOSTILE), fast=5)  # fmt: skip
+@case(
+    "hostile strings as class, file and run names: the terminal shows them and does nothing, JSON gives them back, "
+    "CSV has no formula",
+    full=len(HOSTILE),
+    fast=5,
+)
 def hostile_names(tries: int, folder: Path) -> Iterator[str]:
     """Train, evaluate and predict with each; every sixth in the fast part."""
     for number in range(tries):
@@ -476,21 +538,21 @@ def misread(name: str, folder: Path) -> Iterator[str]:
     image = folder / f"{on_disk}.png"
     Image.fromarray(np.zeros((8, 8), np.uint8)).save(image)
     settings = ("--epochs=1", "--method=none", "--model=mlp", *SMALL[2:], "--log=csv")
-    said = {
+    answer = {
         "train": invaug("train", str(data), "--out", str(run), *settings),
         "evaluate": invaug("evaluate", str(run), "--draws=1", "--images=2"),
         "predict": invaug("predict", str(run), str(image)),
         "ls": invaug("predict", str(run), str(folder / f"no {on_disk}.png")),
         "other data": invaug("evaluate", str(run), "--data", str(write_data(folder / "other.npz", (f"x{name}", "c")))),
     }
-    for command, (code, out, err) in said.items():
+    for command, (code, out, err) in answer.items():
         if not is_plain(out + err) or code != (2 if command in ("ls", "other data") else 0):
             yield f"{command} ended with {code} and {err[-200:]!r}"
     shown = shown_as(name)
-    if shown not in said["predict"].out or shown_as(" ".join(f"x{name}".split())) not in said["other data"].err:
-        yield f"it was not shown as it is: {said['predict'].out!r}"
-    if shown not in said["evaluate"].out.replace("\n", "") and len(shown) < 30:  # longer ones are folded
-        yield f"evaluate does not show it: {said['evaluate'].out!r}"
+    if shown not in answer["predict"].out or shown_as(" ".join(f"x{name}".split())) not in answer["other data"].err:
+        yield f"it was not shown as it is: {answer['predict'].out!r}"
+    if shown not in answer["evaluate"].out.replace("\n", "") and len(shown) < 30:  # longer ones are folded
+        yield f"evaluate does not show it: {answer['evaluate'].out!r}"
     yield from misread_files(name, run, image, folder)
 
 
@@ -524,8 +586,12 @@ MARK = "k4n4ry"
 FORMATS = ("safetensors", "state-dict", "torchscript", "onnx")
 
 
-@case("checkpoints, and models in each exported format: no environment variable, no path of the home folder, of Python "
-      "or of the sources", full=1 + len(FORMATS), fast=0)  # fmt: skip
+@case(
+    "checkpoints, and models in each exported format: no environment variable, no path of the home folder, of Python "
+    "or of the sources",
+    full=1 + len(FORMATS),
+    fast=0,
+)
 def nothing_of_the_machine(tries: int, folder: Path) -> Iterator[str]:
     """Train and export in a process whose variables, home and folders all have a mark, and look for it."""
     home, root = folder / f"home-{MARK}", str(Path(__file__).parent.parent)

@@ -18,17 +18,26 @@ from torch import Tensor, nn
 from invaug.lab.run import checkpoint
 from invaug.lab.run.record import read
 
-CLOCK = ("seconds", "images_per_second")  # all that may differ between two runs of the same config
+CLOCK = ("seconds", "images_per_second")  # the only keys that may differ between two runs of one config
 N_IMAGES, BATCH, EPOCHS = 48, 8, 3
 N_STEPS = EPOCHS * N_IMAGES // BATCH
 SETTINGS = {
-    "model": "faults.small:network", "epochs": EPOCHS, "batch_size": BATCH, "lr": 0.05, "epsilon": 0.7,
-    "dual_lr": 0.05, "ema": 0.9, "n_steps": 2, "crop": 1, "workers": 0, "threads": 1,
-}  # fmt: skip
+    "model": "faults.small:network",
+    "epochs": EPOCHS,
+    "batch_size": BATCH,
+    "lr": 0.05,
+    "epsilon": 0.7,
+    "dual_lr": 0.05,
+    "ema": 0.9,
+    "n_steps": 2,
+    "crop": 1,
+    "workers": 0,
+    "threads": 1,
+}
 
 
 def network(n_classes: int, image_shape: tuple[int, int, int]) -> nn.Module:
-    """Return a network with everything a step may leave a trace in."""
+    """Return a network with BatchNorm and dropout, in which a step could leave a trace."""
     channels, height, width = image_shape
     first = [nn.Conv2d(channels, 4, 3, padding=1), nn.BatchNorm2d(4), nn.ReLU(), nn.Dropout(0.2), nn.Flatten()]
     return nn.Sequential(*first, nn.Linear(4 * height * width, 8), nn.BatchNorm1d(8), nn.Linear(8, n_classes))
@@ -48,12 +57,12 @@ def write_data(folder: Path, n_train: int = N_IMAGES, n_alike: int = 1) -> Path:
 
 
 def arguments(data: Path, out: Path, **settings: Any) -> list[str]:
-    """Return the words of `invaug train` for a small run."""
+    """Return the arguments of `invaug train` for a small run."""
     return ["train", str(data), "--out", str(out), "--quiet", *flags({**SETTINGS, **settings})]
 
 
 def resumed(out: Path) -> list[str]:
-    """Return the words that go on with a run."""
+    """Return the arguments that resume a run."""
     return ["train", "--resume", "--quiet", "--trust-model", "--out", str(out)]
 
 
@@ -67,16 +76,16 @@ def flags(settings: dict[str, Any]) -> list[str]:
 
 
 def invaug(*words: str) -> tuple[int, str]:
-    """Run the command in this process; return its exit code and what it said on stderr."""
+    """Run the command in this process; return its exit code and its stderr."""
     from invaug.lab.cli.main import main
 
-    said = io.StringIO()
-    with patch.object(sys, "argv", ["invaug", *words]), redirect_stderr(said), redirect_stdout(io.StringIO()):
+    stderr = io.StringIO()
+    with patch.object(sys, "argv", ["invaug", *words]), redirect_stderr(stderr), redirect_stdout(io.StringIO()):
         try:
             main()
         except SystemExit as stop:
-            return int(stop.code or 0), said.getvalue()
-    return 0, said.getvalue()
+            return int(stop.code or 0), stderr.getvalue()
+    return 0, stderr.getvalue()
 
 
 def last(run: Path) -> checkpoint.Checkpoint:
@@ -117,7 +126,7 @@ def bits(value: Any) -> Any:
     return type(value), struct.pack("d", value) if isinstance(value, float) else value
 
 
-def told(found: Iterator[str], limit: int = 3) -> str:
+def summarize(found: Iterator[str], limit: int = 3) -> str:
     """Return the first differences in one line, empty if there are none."""
     lines = [line for line, _ in zip(found, range(limit + 1), strict=False)]
     return ", ".join(lines[:limit] + (["…"] if len(lines) > limit else []))

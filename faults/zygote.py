@@ -48,7 +48,7 @@ class Ended(NamedTuple):
 
     code: int
     """Exit code; negative: the signal that killed it."""
-    said: str
+    stderr: str
     """What it wrote to stderr."""
     seconds: float
     n_steps: int
@@ -133,17 +133,17 @@ def warm_up() -> None:
 def obey(order: Order) -> Ended:
     """Run one command and do to it what is ordered."""
     # pipes, because a limit on the size of files would hold for these too
-    (marks, told), (words, said) = os.pipe(), os.pipe()
+    (marks, marker), (words, stderr) = os.pipe(), os.pipe()
     started = time.monotonic()
     signal.pthread_sigmask(signal.SIG_BLOCK, ASKING)  # until the child is the command
     child = os.fork()
     if child == 0:
         os.close(marks)
         os.close(words)
-        become(order, said, told)
+        become(order, stderr, marker)
     signal.pthread_sigmask(signal.SIG_UNBLOCK, ASKING)
-    os.close(told)
-    os.close(said)
+    os.close(marker)
+    os.close(stderr)
     seen, sent, code = watch(order, child, marks, started)
     text = new_bytes(words).decode(errors="replace")
     os.close(marks)
@@ -182,23 +182,23 @@ def new_bytes(pipe: int) -> bytes:
     return found
 
 
-def become(order: Order, said: int, told: int) -> None:
+def become(order: Order, stderr: int, marker: int) -> None:
     """Be the command: its messages and the marks of its steps and saves into pipes, its faults in place."""
     from invaug.lab.cli.main import main
 
     try:
-        os.dup2(said, 2)
+        os.dup2(stderr, 2)
         os.dup2(os.open(os.devnull, os.O_RDWR), 1)
         os.dup2(1, 0)
         # new ones: the old still believe that they are the files or terminals this process was started with
         sys.stdout, sys.stderr = (open(number, "w", buffering=1, closefd=False) for number in (1, 2))  # noqa: SIM115
-        mark_steps(told)
+        mark_steps(marker)
         for name, argument in order.faults.items():
             FAULTS[name](argument)
-        mark_saves(told)
+        mark_saves(marker)
         sys.argv = ["invaug", *order.words]
         signal.pthread_sigmask(signal.SIG_UNBLOCK, ASKING)
-        os.write(told, READY)
+        os.write(marker, READY)
         main()
         code = 0
     except SystemExit as stop:
@@ -215,29 +215,29 @@ def become(order: Order, said: int, told: int) -> None:
     os._exit(code)
 
 
-def mark_steps(told: int) -> None:
+def mark_steps(marker: int) -> None:
     """Write a mark whenever a batch is about to be trained on."""
     from invaug import InvarianceConstrained
 
     forward = InvarianceConstrained.forward
 
     def marked(*given: Any, **named: Any) -> Any:
-        os.write(told, STEP)
+        os.write(marker, STEP)
         return forward(*given, **named)
 
     InvarianceConstrained.forward = marked  # type: ignore[method-assign]
 
 
-def mark_saves(told: int) -> None:
+def mark_saves(marker: int) -> None:
     """Write a mark when a checkpoint begins and when it is there."""
     from invaug.lab.run import checkpoint
 
     save = checkpoint.save
 
     def marked(*given: Any, **named: Any) -> Path:
-        os.write(told, SAVE)
+        os.write(marker, SAVE)
         path = save(*given, **named)
-        os.write(told, SAVED)
+        os.write(marker, SAVED)
         return path
 
     checkpoint.save = marked
@@ -265,8 +265,13 @@ def slow_save(seconds: float) -> None:
         time.sleep(seconds)
         return replace(path, target)
 
-    only_in_saves({(atomic, "write_all"): slow_write_all, (atomic, "sync_folder"): slow_sync_folder,
-                   (Path, "replace"): slow_replace})  # fmt: skip
+    only_in_saves(
+        {
+            (atomic, "write_all"): slow_write_all,
+            (atomic, "sync_folder"): slow_sync_folder,
+            (Path, "replace"): slow_replace,
+        }
+    )
 
 
 def only_in_saves(changes: dict[tuple[Any, str], Callable[..., Any]], which: Callable[[int], bool] = bool) -> None:
@@ -293,9 +298,14 @@ def only_in_saves(changes: dict[tuple[Any, str], Callable[..., Any]], which: Cal
 
 
 POINTS = (
-    "tensors half written", "tensors written, not synced", "tensors synced, not named", "tensors named, no manifest",
-    "manifest half written", "manifest synced, not named", "manifest named, older ones not removed",
-)  # fmt: skip
+    "tensors half written",
+    "tensors written, not synced",
+    "tensors synced, not named",
+    "tensors named, no manifest",
+    "manifest half written",
+    "manifest synced, not named",
+    "manifest named, older ones not removed",
+)
 
 
 def die_at(argument: list[int]) -> None:
@@ -330,8 +340,9 @@ def die_at(argument: list[int]) -> None:
             die()
         return done
 
-    only_in_saves({(atomic, "write_all"): dying_write_all, (Path, "replace"): dying_replace},
-                  lambda number: number == save_number)  # fmt: skip
+    only_in_saves(
+        {(atomic, "write_all"): dying_write_all, (Path, "replace"): dying_replace}, lambda number: number == save_number
+    )
 
 
 MOMENTS = ("half written", "written, not synced", "synced")
@@ -386,15 +397,15 @@ def fill(filler: Path, spare: int) -> None:
 def to_dev_full(argument: list[int]) -> None:
     """Make the nth save write the tensors (0) or the manifest (1) to /dev/full."""
     which, save_number = argument
-    created, create = iter(range(2**31)), os.open
+    created, open_file = iter(range(2**31)), Path.open
 
-    def full(path: Any, flags: int, *given: Any, **named: Any) -> int:
-        if flags & os.O_CREAT and next(created) == which:
-            os.close(create(path, flags, *given, **named))  # the file is there, as it would be on a full disk
-            return create("/dev/full", os.O_WRONLY)
-        return create(path, flags, *given, **named)
+    def open_full(path: Path, mode: str = "r", **named: Any) -> Any:
+        if mode == "xb" and next(created) == which:
+            open_file(path, mode, **named).close()  # the file exists, as it would on a full disk
+            return open_file(Path("/dev/full"), "wb", **named)
+        return open_file(path, mode, **named)
 
-    only_in_saves({(os, "open"): full}, lambda number: number == save_number)
+    only_in_saves({(Path, "open"): open_full}, lambda number: number == save_number)
 
 
 def from_save(first: int, act: Callable[[], None]) -> None:
@@ -432,9 +443,15 @@ def slow_steps(seconds: float) -> None:
 
 
 FAULTS: dict[str, Callable[[Any], None]] = {
-    "slow_save": slow_save, "die_at": die_at, "die_at_write": die_at_write, "limit_files": limit_files,
-    "fill_disk": fill_disk, "to_dev_full": to_dev_full, "prefetch": prefetch, "slow_steps": slow_steps,
-}  # fmt: skip
+    "slow_save": slow_save,
+    "die_at": die_at,
+    "die_at_write": die_at_write,
+    "limit_files": limit_files,
+    "fill_disk": fill_disk,
+    "to_dev_full": to_dev_full,
+    "prefetch": prefetch,
+    "slow_steps": slow_steps,
+}
 
 
 if __name__ == "__main__":

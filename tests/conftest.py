@@ -13,6 +13,10 @@ from torch import Tensor
 from invaug.kernels import dispatch
 from tests.support.images import Apply, MakeImages, by_torch, import_torchvision, random_bytes, real_images
 
+UNTRACED = ("tests/test_faults.py", "tests/test_distributed.py", "tests/kernels", "tests/lab/baselines")
+UNTRACED += tuple(f"tests/lab/{area}" for area in ("certify", "insights", "reproduce", "tune"))
+"""Tests that mostly train or compare pixels, on lines that others execute too: tracing makes Python 30 % slower."""
+
 
 @pytest.fixture(scope="session")
 def make_images() -> MakeImages:
@@ -37,15 +41,15 @@ def photographs() -> Tensor:
 
 
 @pytest.fixture(scope="session")
-def torch_path() -> Apply:
+def apply_by_torch() -> Apply:
     return by_torch
 
 
-@pytest.fixture(params=["fused", "torch"])
-def path(request, monkeypatch: pytest.MonkeyPatch) -> str:
-    """Run a test twice: with numba, and as if it were not installed."""
+@pytest.fixture(params=["numba", "torch"])
+def both_backends(request, monkeypatch: pytest.MonkeyPatch) -> str:
+    """Run a test on each back end: with numba, and as if it were not installed."""
     if request.param == "torch":
-        monkeypatch.setattr(dispatch, "available", lambda: False)
+        monkeypatch.setattr(dispatch, "has_numba", lambda: False)
     return request.param
 
 
@@ -57,5 +61,19 @@ def generator() -> torch.Generator:
 @pytest.fixture(scope="session")
 def torchvision() -> ModuleType:
     if find_spec("torchvision") is None:
-        pytest.skip("NOT COMPARED WITH TORCHVISION: it is not installed; `make bench` installs it (extra `peers`)")
+        pytest.skip("NOT COMPARED WITH TORCHVISION: it is not installed; `make adapters` installs it (extra `peers`)")
     return import_torchvision()[0]
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    parser.addoption("--trace-all", action="store_true", help="measure the coverage of every test (`make coverage`)")
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """Mark the tests that need a browser, and those that are run without measuring their coverage."""
+    for item in items:
+        if "browser" in getattr(item, "fixturenames", ()):
+            item.add_marker(pytest.mark.pages)
+        if str(item.path.relative_to(config.rootpath)).startswith(UNTRACED) and not config.option.trace_all:
+            item.add_marker(pytest.mark.no_cover)

@@ -51,10 +51,10 @@ def test_the_relaxation_minimises_its_cost_minus_what_gamma_pays():
 
 def test_auto_is_the_rule_with_its_defaults_and_a_number_never_gives_way():
     assert Constraint(sets.wide()).level == Constraint(sets.wide(), "auto").level == Resilient()
-    assert Constraint(sets.wide()).level.chosen
+    assert Constraint(sets.wide()).level.adapts
     stays = Constraint(sets.wide(), 0.7).level
-    assert (stays.epsilon(5.0), stays.cap, stays.chosen) == (0.7, math.inf, False)
-    assert Constraint(sets.wide(), Resilient(base=0.3)).level.chosen
+    assert (stays.epsilon(5.0), stays.cap, stays.adapts) == (0.7, math.inf, False)
+    assert Constraint(sets.wide(), Resilient(base=0.3)).level.adapts
     assert not Constraint(sets.wide(), Resilient(base=math.inf)).active
 
 

@@ -68,7 +68,7 @@ def reads(monkeypatch):
         n = numbers.shape[1] - 1
         return [[0.0, *[8.0] * n], [1.0, *[4.0] * n]]
 
-    monkeypatch.setattr("invaug.step.read", read)
+    monkeypatch.setattr("invaug.step.read_from_device", read)
     return found
 
 
@@ -142,7 +142,7 @@ def test_the_one_read_is_what_the_cpu_computes(monkeypatch):
         found.append(numbers.tolist())
         return found[-1]
 
-    monkeypatch.setattr("invaug.step.read", read)
+    monkeypatch.setattr("invaug.step.read_from_device", read)
     model = nn.Sequential(nn.Flatten(), nn.Linear(36, 3))
     problem = InvarianceConstrained(Constraint(own_set(), "auto", share=0.5), views="one", n_steps=1)
     images, targets = make_images(8), make_targets(8)

@@ -23,7 +23,7 @@ SHIPPED = {
 
 
 @pytest.mark.parametrize("name", SHIPPED)
-def test_every_set_shipped_keeps_the_contract(path: str, name: str) -> None:
+def test_every_set_shipped_keeps_the_contract(both_backends: str, name: str) -> None:
     check_set(SHIPPED[name])
 
 

@@ -22,15 +22,9 @@ __version__ = "0.1.0"
 __all__ = ["Chain", "Constraint", "Draw", "InvarianceConstrained", "Op", "Resilient", "Step", "TransformSet"]
 __all__ += ["chain_probabilities", "metropolis_hastings", "ops", "presets", "sets", "views", "worst"]
 
-# where each name is defined: looked up on first use, so that --help need not wait for torch
-_MODULES = {
-    "adapters": "transforms.adapters",
-    "ops": "transforms.ops",
-    "presets": "presets",
-    "sets": "transforms.sets",
-    "testing": "testing",
-    "views": "views",
-}
+# where each name is defined; imported on first use, so that --help need not wait for torch
+_MODULES = {name: name for name in ("presets", "testing", "views")}
+_MODULES |= {name: f"transforms.{name}" for name in ("adapters", "ops", "sets")}
 _FILES = {
     "transforms.draw": ("Draw",),
     "transforms.ops": ("Op",),

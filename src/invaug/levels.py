@@ -1,4 +1,4 @@
-"""The level of a constraint: a number that stays, or a rule that sets it while training."""
+"""The level of a constraint: a fixed number, or a rule that sets it during training."""
 
 from __future__ import annotations
 
@@ -15,8 +15,8 @@ class Resilient:
 
     Resilient constrained learning (Hounie, Ribeiro, Chamon; NeurIPS 2023) relaxes a constraint until the price of
     relaxing it further equals its multiplier, h'(u) = gamma. With this h the optimal relaxation is u = gamma guess /
-    alpha, so no level is out of reach, and gamma settles at alpha (ℓ_c - base) / guess: `alpha` times the loss that is
-    left above the base, as a share of the loss of a guess. From `cap` on the cost is linear (Huber's), so that gamma
+    alpha, so no level is out of reach, and gamma settles at alpha (ℓ_c - base) / guess: `alpha` times the loss that
+    remains above the base, as a share of the loss of a guess. Beyond `cap` the cost is linear (Huber's), so that gamma
     stops there. An infinite alpha never gives way: the level is the base, as in the paper.
 
     Example:
@@ -41,16 +41,20 @@ class Resilient:
         require(fits, f'base must be "clean" or a number, at least 0, got {self.base!r}')
 
     @property
-    def chosen(self) -> bool:
-        """Whether epsilon changes while training."""
+    def adapts(self) -> bool:
+        """Whether epsilon changes during training."""
         return self.alpha < math.inf or self.base == "clean"
 
     def epsilon(self, gamma: float, clean: float = math.nan, guess: float | None = None) -> float:
-        """Return base + u at the relaxation that is optimal for this gamma.
+        """Return base + u, with the relaxation u that is optimal for this gamma.
 
         Args:
-            clean: The loss of the clean images.
-            guess: The loss of a guess, where the rule does not say.
+            clean: The mean loss of the clean images.
+            guess: The loss of a guess, used where the rule itself does not state one.
+
+        Example:
+            >>> Resilient(alpha=5.0).epsilon(gamma=1.0, clean=0.25, guess=2.5)
+            0.75
         """
         base, unit = clean if self.base == "clean" else float(self.base), self.guess or guess
         if self.alpha == math.inf:
@@ -60,8 +64,18 @@ class Resilient:
         return base + gamma * unit / self.alpha
 
 
-def as_level(epsilon: float | str | Resilient) -> Resilient:
-    """Return the rule that was given as epsilon: a number stays, "auto" is `Resilient()`."""
+Level = Resilient  # a further rule joins this alias and `as_level`; it needs base, cap, adapts and epsilon()
+
+
+def as_level(epsilon: float | str | Level) -> Level:
+    """Return the rule for a given epsilon: a number stays fixed, "auto" is `Resilient()`.
+
+    Example:
+        >>> as_level("auto") == Resilient()
+        True
+        >>> as_level(0.8).epsilon(gamma=3.0)
+        0.8
+    """
     if isinstance(epsilon, Resilient):
         return epsilon
     if isinstance(epsilon, str) and epsilon == "auto":

@@ -1,6 +1,6 @@
-"""The method as published: `PAPER` as the text has it, `AUTHORS_CODE` as the authors' code runs it.
+"""The method as published: `PAPER` follows the text, `AUTHORS_CODE` follows the authors' code.
 
-Plain values, so that a command line can list them without waiting for torch.
+Plain values, so that a command line can list them without importing torch.
 """
 
 from __future__ import annotations
@@ -25,18 +25,23 @@ RECIPE: dict[str, Any] = {
     "cutout": 16,
     "clip": 5.0,
 }
-"""How both train on CIFAR."""
+"""How both train on CIFAR: settings of the laboratory, by their short names."""
 
 
 @dataclass(frozen=True)
 class Preset:
-    """Everything but data, model and epsilon that two runs must share to be the same method."""
+    """Everything except data, model and epsilon that two runs must share to use the same method.
+
+    Example:
+        >>> (PAPER.n_steps, PAPER.dual_lr, PAPER.scoring)
+        (2, 0.001, 'frozen')
+    """
 
     name: str
     n_steps: int
     dual_lr: float
     gamma_init_views: float
-    """Where gamma starts with more than one view; with one it starts at 0."""
+    """Initial gamma with several views; with one view it is 0."""
     scoring: str
     scoring_batch: int | None
     identity: bool
@@ -45,11 +50,21 @@ class Preset:
     recipe: Mapping[str, Any] = field(default_factory=lambda: RECIPE)
 
     def wide(self) -> TransformSet:
-        """Return the wide set this preset proposes from."""
+        """Return the wide set that this preset draws its proposals from.
+
+        Example:
+            >>> "Identity" in AUTHORS_CODE.wide().names
+            False
+        """
         return self._set("wide")
 
     def standard(self) -> TransformSet:
-        """Return the standard set this preset proposes from."""
+        """Return the standard set that this preset draws its proposals from.
+
+        Example:
+            >>> len(PAPER.standard().ops)
+            14
+        """
         return self._set("standard")
 
     def _set(self, name: str) -> TransformSet:
@@ -59,11 +74,22 @@ class Preset:
         return make(self.n_levels, identity=self.identity, min_level=int(not self.identity))
 
     def gamma_init(self, n_views: int) -> float:
-        """Return where gamma starts."""
+        """Return the initial gamma.
+
+        Example:
+            >>> AUTHORS_CODE.gamma_init(n_views=1), AUTHORS_CODE.gamma_init(n_views=2)
+            (0.0, 1.0)
+        """
         return self.gamma_init_views if n_views > 1 else 0.0
 
     def problem(self, *constraints: Constraint, n_views: int = 1, **others: Any) -> InvarianceConstrained:
-        """Return the constrained problem; keyword arguments it takes (finish, seed, dual_lr, …) may be given."""
+        """Return the constrained problem; other keyword arguments (finish, seed, dual_lr, …) are passed on.
+
+        Example:
+            >>> from invaug import Constraint
+            >>> AUTHORS_CODE.problem(Constraint(AUTHORS_CODE.wide(), epsilon=0.8)).n_steps
+            1
+        """
         from invaug.problem import InvarianceConstrained
         from invaug.views import apart
 
@@ -73,7 +99,7 @@ class Preset:
 
 
 PAPER = Preset("paper", 2, 1e-3, 0.0, scoring="frozen", scoring_batch=256, identity=True)
-# "steps: 2" there means two proposals, which is one transition; scoring moves BatchNorm, all proposals at once
+# "steps: 2" in that code means two proposals, which is one transition; scoring updates BatchNorm, all proposals at once
 AUTHORS_CODE = Preset("authors-code", 1, 1e-4, 1.0, scoring="train", scoring_batch=None, identity=False)
 
 PRESETS = {preset.name: preset for preset in (PAPER, AUTHORS_CODE)}

@@ -26,19 +26,19 @@ class InvarianceConstrained(nn.Module):
     """The constrained problem: holds gamma, evaluates the Lagrangian, takes the dual step.
 
     Args:
-        n_steps: Accept/reject transitions of each chain; n_steps + 1 proposals are drawn. 0 is uniform sampling.
+        n_steps: Accept/reject transitions of each chain, so n_steps + 1 proposals are drawn; 0 samples uniformly.
         n_views: Transformed views kept per image and constraint, each from a chain of its own.
         views: "one" view per image, clean or transformed, at about the cost of plain training; "both", as printed in
             the paper; or a function, see `invaug.views`.
         dual_lr: Step size of gamma; 0 makes it a fixed penalty.
-        gamma_init: Where gamma starts.
-        finish: Images -> model input. Whatever it draws from torch's own generators for proposals is taken from a
-            stream of ours and leaves theirs untouched.
+        gamma_init: Initial gamma.
+        finish: Images -> model input. If it draws from torch's global generators, proposals get a stream of their own
+            and the global state is left untouched.
         loss_fn: (outputs, targets) -> one non-negative loss per sample.
-        outputs: What of the model's answer goes to the loss, for example `operator.attrgetter("logits")`.
+        outputs: Which part of the model's answer goes to the loss, for example `operator.attrgetter("logits")`.
         scoring: "frozen" scores in eval mode and leaves no trace; "train" scores as the authors did.
         scoring_batch: Largest number of proposals that are finished and scored at once; None takes all.
-        seed: With the number of batches seen and the rank, the only source of randomness.
+        seed: Together with the number of batches seen and the rank, the only source of randomness.
 
     Example:
         >>> from invaug import sets
@@ -50,7 +50,7 @@ class InvarianceConstrained(nn.Module):
     """
 
     gamma: Tensor
-    """One per constraint, float64."""
+    """One multiplier per constraint, float64, on the CPU."""
     n_batches: Tensor
 
     def __init__(
@@ -87,7 +87,13 @@ class InvarianceConstrained(nn.Module):
     def forward(
         self, model: Model, images: Tensor, targets: Tensor, *, generator: torch.Generator | None = None
     ) -> Step:
-        """Return what one batch says: draw, score, sample λ_c, evaluate the Lagrangian."""
+        """Return the step of one batch: draw, score, sample λ_c, evaluate the Lagrangian.
+
+        Args:
+            images: Any tensor the sets accept, one image per row.
+            targets: One row per image.
+            generator: See `prepare`.
+        """
         batch = self.prepare(model, images, targets, generator=generator)
         sizes = list(batch.passes) or [len(batch.inputs)]
         answers = [self.outputs(model(inputs)) for inputs in batch.inputs.split(sizes)]
@@ -98,10 +104,18 @@ class InvarianceConstrained(nn.Module):
     def prepare(
         self, model: Model, images: Tensor, targets: Tensor, *, generator: torch.Generator | None = None
     ) -> Batch:
-        """Return what to train on: `inputs` and `targets`, for a loop that has a forward pass and a loss of its own.
+        """Return what to train on, as `inputs` and `targets`: for loops with a forward pass and a loss of their own.
 
         Args:
-            generator: Where proposals and chains come from; by default a generator of (seed, batch number, rank).
+            generator: The source of proposals and chains; by default one seeded by (seed, batch number, rank).
+
+        Example:
+            >>> from invaug import sets
+            >>> model = nn.Sequential(nn.Flatten(), nn.Linear(64, 4))
+            >>> images, targets = torch.zeros(6, 1, 8, 8, dtype=torch.uint8), torch.zeros(6, dtype=torch.long)
+            >>> batch = InvarianceConstrained(Constraint(sets.mild())).prepare(model, images, targets)
+            >>> batch.inputs.shape, batch.targets.shape
+            (torch.Size([6, 1, 8, 8]), torch.Size([6]))
         """
         _check_batch(images, targets)
         if int(self.n_batches) == 0:
@@ -115,13 +129,24 @@ class InvarianceConstrained(nn.Module):
         return view(Given(images, targets, self.constraints, gammas, self.finish, how))
 
     def evaluate(self, batch: Batch, losses: Tensor | None = None, outputs: Any = None) -> Step:
-        """Return what a prepared batch says, given the loss of each of its inputs.
+        """Return the step of a prepared batch, given the loss of each of its inputs.
 
-        Without losses there is no Lagrangian, but slack and epsilon, from the scores of the proposals: for loops that
-        keep their losses to themselves.
+        Without losses there is no Lagrangian, but there are slack and epsilon, from the scores of the proposals: for
+        loops that do not give their losses away.
 
         Args:
-            outputs: What the model answered; kept for accuracy.
+            losses: One per row of `batch.inputs`, with gradient.
+            outputs: What the model returned; kept for accuracy.
+
+        Example:
+            >>> from invaug import sets
+            >>> problem = InvarianceConstrained(Constraint(sets.mild()))
+            >>> model = nn.Sequential(nn.Flatten(), nn.Linear(64, 4))
+            >>> images, targets = torch.zeros(6, 1, 8, 8, dtype=torch.uint8), torch.zeros(6, dtype=torch.long)
+            >>> batch = problem.prepare(model, images, targets)
+            >>> losses = nn.functional.cross_entropy(model(batch.inputs), batch.targets, reduction="none")
+            >>> problem.evaluate(batch, losses).slack.shape
+            torch.Size([1])
         """
         if losses is None and batch.kept:
             raise ValueError('without losses only views="one" can be evaluated: its constraints are measured by scores')
@@ -143,10 +168,18 @@ class InvarianceConstrained(nn.Module):
 
     @torch.no_grad()
     def dual_step(self, slack: Tensor | Sequence[Tensor]) -> None:
-        """Set gamma to [gamma + dual_lr * slack], cut at 0 and at its cap; where slack is NaN or +inf it stays.
+        """Set gamma to [gamma + dual_lr * slack], clipped to 0 and its cap; where slack is NaN or +inf, gamma stays.
 
         Args:
-            slack: That of a step; or those of several batches whose gradients were accumulated, which are averaged.
+            slack: That of one step, shape (constraints,); or a sequence of them from batches whose gradients were
+                accumulated, which are averaged.
+
+        Example:
+            >>> from invaug import sets
+            >>> problem = InvarianceConstrained(Constraint(sets.wide(), epsilon=0.8), dual_lr=0.5)
+            >>> problem.dual_step(torch.tensor([0.2]))
+            >>> round(problem.gamma.item(), 4)
+            0.1
         """
         slack = slack if isinstance(slack, Tensor) else torch.stack(list(slack)).mean(0)
         if slack.shape != self.gamma.shape:
@@ -159,7 +192,7 @@ class InvarianceConstrained(nn.Module):
     ) -> tuple[Tensor, float | None]:
         """Return the losses of proposals, and the loss of a guess."""
         leaves_no_trace = own_randomness(generator, inputs.device) if self.scoring == "frozen" else nullcontext()
-        with leaves_no_trace:  # some models draw in eval mode too
+        with leaves_no_trace:  # some models draw random numbers even in eval mode
             return score(model, inputs, targets, self.loss_fn, self.outputs, self.scoring, self.scoring_batch)
 
     def _generator(self) -> torch.Generator:
@@ -168,14 +201,23 @@ class InvarianceConstrained(nn.Module):
         return torch.Generator().manual_seed(mix(self.seed, int(self.n_batches), rank))
 
     def extra_repr(self) -> str:
-        """Say what the problem is in one line per constraint."""
+        """Return the problem in words, one line per constraint, for `print(problem)`.
+
+        Example:
+            >>> from invaug import sets
+            >>> InvarianceConstrained(Constraint(sets.wide(), 0.8))
+            InvarianceConstrained(
+              14 operations, epsilon=0.8
+              n_steps=1, views=one, dual_lr=0.02
+            )
+        """
         lines = [f"{len(c.transforms.ops)} operations, epsilon={c.epsilon}" for c in self.constraints]
         views = self.views if isinstance(self.views, str) else getattr(self.views, "__name__", "views")
         return "\n".join([*lines, f"n_steps={self.n_steps}, views={views}, dual_lr={self.dual_lr:g}"])
 
 
 def _warn_of_masks(constraints: Sequence[Constraint], images: Tensor, targets: Tensor) -> None:
-    """Say that masks stay where they are while images are moved."""
+    """Warn that masks stay in place while images are moved."""
     spatial = images.ndim == 4 and targets.ndim >= 3 and targets.shape[-2:] == images.shape[-2:]
     moving = dict.fromkeys(op.name for c in constraints if c.active for op in c.transforms.ops if op.geometric)
     if spatial and moving:
@@ -184,17 +226,16 @@ def _warn_of_masks(constraints: Sequence[Constraint], images: Tensor, targets: T
 
 
 def _check_batch(images: Tensor, targets: Tensor) -> None:
-    """Refuse what is not a batch with one target each; what the images must be, the set says."""
+    """Refuse anything but a batch with one target per image; what images may look like is for the set to check."""
     check_type("images", images, Tensor, "a torch.Tensor")
     check_type("targets", targets, Tensor, "a torch.Tensor")
-    if images.ndim == 0 or len(images) == 0:
-        raise ValueError(f"images must hold at least one image, got shape {tuple(images.shape)}")
+    require(images.ndim and len(images), f"images must hold at least one image, got shape {tuple(images.shape)}")
     if targets.ndim == 0 or len(targets) != len(images):
         raise ValueError(f"targets must have one row per image ({len(images)}), got shape {tuple(targets.shape)}")
 
 
 def _check(problem: InvarianceConstrained, gamma_init: float) -> None:
-    """Refuse settings that make no problem."""
+    """Refuse settings that make no valid problem."""
     for constraint in problem.constraints:
         check_type("constraints", constraint, Constraint, "invaug.Constraint")
     n_steps, n_views, views, chunk = problem.n_steps, problem.n_views, problem.views, problem.scoring_batch

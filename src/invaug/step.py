@@ -1,4 +1,4 @@
-"""What one batch says: the Lagrangian, and how far each constraint is from its level."""
+"""The step of one batch: the Lagrangian, and how far each constraint is from its level."""
 
 from __future__ import annotations
 
@@ -19,24 +19,33 @@ from invaug.views import Batch
 
 @dataclass(frozen=True)
 class Step:
-    """What one batch says."""
+    """What one batch says about the problem; `InvarianceConstrained` returns it.
+
+    Example:
+        >>> from invaug import Constraint, InvarianceConstrained, sets
+        >>> problem = InvarianceConstrained(Constraint(sets.wide(), epsilon=0.8), views="both")
+        >>> model = torch.nn.Sequential(torch.nn.Flatten(), torch.nn.Linear(64, 4))
+        >>> step = problem(model, torch.zeros(6, 1, 8, 8, dtype=torch.uint8), torch.zeros(6, dtype=torch.long))
+        >>> step.slack.shape, len(step.kept[0]), step.chains[0].state.shape, step.acceptance.shape
+        (torch.Size([1]), 6, torch.Size([1, 6]), torch.Size([1]))
+    """
 
     lagrangian: Tensor
     """loss + gamma · slack, to call backward on; divided by 1 + Σ gamma with one view per image."""
     loss: Tensor
-    """Mean loss of the first rows trained on, one per image, without gradient: the clean ones where all are there."""
+    """Mean loss of the first term, without gradient: of the clean views, or with one view per image of all rows."""
     slack: Tensor
     """Mean loss of the kept views minus epsilon, one per constraint, averaged over ranks; positive = violated."""
     epsilon: Tensor
-    """What the loss of the kept views was held against, one per constraint."""
+    """The level that the loss of the kept views was compared with, one per constraint."""
     outputs: Any
-    """What the model said of the rows of `loss`, without gradient: for accuracy."""
+    """The model's outputs for the rows of `loss`, without gradient: for accuracy."""
     proposals: Sequence[Proposals | None]
     """What each constraint drew, scored and kept; None where epsilon is infinite."""
 
     @property
     def kept(self) -> tuple[Draw | None, ...]:
-        """The draws each constraint kept, view after view; reads from the device."""
+        """The draws that each constraint kept, one view after another; reads from the device."""
         return tuple(each.kept if each else None for each in self.proposals)
 
     @property
@@ -46,13 +55,24 @@ class Step:
 
     @property
     def acceptance(self) -> Tensor:
-        """Share of accepted transitions, one per constraint; NaN where there were none; reads from the device."""
+        """Share of accepted transitions per constraint; NaN where there were none; reads from the device."""
         shares = [float(c.accepted.float().mean()) if c and c.accepted.numel() else math.nan for c in self.chains]
         return torch.tensor(shares)
 
 
 def lagrangian(batch: Batch, losses: Tensor, epsilons: Sequence[float]) -> tuple[Tensor, Tensor]:
-    """Return the Lagrangian of a batch with these losses and levels, and the mean loss of its first term."""
+    """Return the Lagrangian of a batch, and the mean loss of its first term without gradient; both are scalars.
+
+    Args:
+        losses: One per row of `batch.inputs`.
+        epsilons: One per constraint.
+
+    Example:
+        >>> halves = [(slice(0, 2), 1.0), (slice(2, 4), 0.5)]  # clean rows, and rows of a constraint with gamma 0.5
+        >>> batch = Batch(torch.zeros(4, 1), torch.zeros(4), halves, [None], [0.5])
+        >>> lagrangian(batch, torch.tensor([1.0, 1.0, 3.0, 3.0]), [2.0])  # 1 + 0.5 (3 - 2)
+        (tensor(1.5000), tensor(1.))
+    """
     means = [losses[rows].mean() for rows, _ in batch.terms]
     terms = [mean if weight == 1 else weight * mean for mean, (_, weight) in zip(means, batch.terms, strict=True)]
     total = sum(terms[1:], terms[0])
@@ -62,11 +82,18 @@ def lagrangian(batch: Batch, losses: Tensor, epsilons: Sequence[float]) -> tuple
 
 @torch.no_grad()
 def measure(batch: Batch, losses: Tensor | None) -> list[tuple[float, float] | None]:
-    """Return the mean loss of the views each constraint kept and that of the clean images, over all ranks.
+    """Return per constraint the mean loss of its kept views and that of the clean images, over all ranks.
 
-    Both come from one pass in one mode: the gradient pass where clean and kept views are both in it, else the scores,
-    of which a few clean images stand for all: how their kept views differ from all kept views is taken off. This is
-    the one time a step reads from the device, and the values are checked by the way.
+    Both come from one pass in one mode: the gradient pass if clean and kept views are both in it, otherwise the scores.
+    Scores exist for a few clean images only, which stand for all: the difference between their kept views and all kept
+    views is subtracted. This is the only time a step reads from the device, and the values are checked on the way.
+
+    Args:
+        losses: One per row of `batch.inputs`; None uses the scores.
+
+    Example:
+        >>> measure(Batch(torch.zeros(2, 1), torch.zeros(2), [(slice(2), 1.0)], [None], [0.0]), torch.ones(2))
+        [None]
     """
     columns = [column for k, made in enumerate(batch.proposals) if made for column in _columns(batch, k, made, losses)]
     seen = columns if losses is None else [*columns, losses]
@@ -78,7 +105,7 @@ def measure(batch: Batch, losses: Tensor | None) -> list[tuple[float, float] | N
     numbers = torch.stack([sums, sizes])
     if distributed.is_available() and distributed.is_initialized():
         distributed.all_reduce(numbers)
-    (wrong, *totals), (_, *counts) = read(numbers)
+    (wrong, *totals), (_, *counts) = read_from_device(numbers)
     if wrong > 0:
         raise ValueError("loss_fn must not be negative, got losses below 0: add a constant, or choose another")
     means = iter([total / count if count else math.nan for total, count in zip(totals, counts, strict=True)])
@@ -87,7 +114,7 @@ def measure(batch: Batch, losses: Tensor | None) -> list[tuple[float, float] | N
 
 
 def _columns(batch: Batch, k: int, made: Proposals, losses: Tensor | None) -> tuple[Tensor, Tensor, Tensor]:
-    """Return the losses of a constraint's kept views, of those of them beside clean ones, and of these clean ones."""
+    """Return the losses of the views a constraint kept, of those with a clean view beside them, and of these."""
     if losses is not None and batch.kept:
         kept = losses[batch.kept[k]]
         return kept, kept, losses[batch.clean] if batch.clean else kept[:0]
@@ -95,6 +122,11 @@ def _columns(batch: Batch, k: int, made: Proposals, losses: Tensor | None) -> tu
     return kept, kept[: len(made.clean)], made.clean
 
 
-def read(numbers: Tensor) -> Any:
-    """Return numbers from the device."""
+def read_from_device(numbers: Tensor) -> Any:
+    """Return the numbers of a tensor as nested lists: a function of its own, so that tests can count the calls.
+
+    Example:
+        >>> read_from_device(torch.tensor([1.0, 2.0]))
+        [1.0, 2.0]
+    """
     return numbers.tolist()

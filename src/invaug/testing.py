@@ -1,4 +1,4 @@
-"""The contract every operation and set keeps, to run on your own: `check_op(my_op)`, `check_set(my_set)`."""
+"""The contract of operations and sets, to run on your own: `check_op(my_op)`, `check_set(my_set)`."""
 
 from __future__ import annotations
 
@@ -12,19 +12,29 @@ from invaug.transforms.set import TransformSet
 
 
 def check_op(op: Op, images: Tensor | None = None, *, n_levels: int = 31) -> None:
-    """Raise AssertionError, saying what is wrong, unless the operation keeps the contract.
+    """Raise AssertionError with the reason unless the operation keeps the contract; return nothing.
 
     Args:
-        images: A batch to try it on, on any device; by default random bytes of several shapes.
+        images: A batch to try it on, on any device; by default random uint8 images of several shapes.
+
+    Example:
+        >>> check_op(Op("Negative", lambda images, magnitudes: 255 - images))
+        >>> check_op(Op("Half", lambda images, magnitudes: images[:, :, ::2]))
+        Traceback (most recent call last):
+        AssertionError: Half must keep the shape (64, 3, 32, 32), got (64, 3, 16, 32)
     """
     check_set(TransformSet((op,), n_levels=n_levels), images)
 
 
 def check_set(transforms: TransformSet, images: Tensor | None = None) -> None:
-    """Raise AssertionError, saying what is wrong, unless drawing and applying keep the contract.
+    """Raise AssertionError with the reason unless drawing and applying keep the contract; return nothing.
 
-    Same shape, dtype and device; the same draw gives the same images; the input is not written to; a batch gives what
-    its images give one by one; a generator's seed decides the draw.
+    The contract: shape, dtype and device stay the same; the same draw gives the same images; the input is not modified;
+    a batch gives what its images give one by one; the seed of a generator decides the draw.
+
+    Example:
+        >>> from invaug import sets
+        >>> check_set(sets.rotations(1.0), torch.rand(4, 3, 8, 8))
     """
     for batch in [images] if images is not None else _batches():
         generator = torch.Generator().manual_seed(0)
@@ -43,7 +53,7 @@ def _check_batch(transforms: TransformSet, images: Tensor, draw: Draw) -> None:
     before = images.clone()
     try:
         changed = transforms.apply(images, draw)
-    except (ValueError, TypeError) as error:  # the set has checks of its own, with the same words
+    except (ValueError, TypeError) as error:  # the set has its own checks, with the same messages
         raise AssertionError(str(error)) from error
     require((images == before).all(), f"{names} must not write to its input", AssertionError)
     device = f"{names} must keep the device {images.device}, got {changed.device}"

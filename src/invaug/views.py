@@ -1,7 +1,7 @@
-"""Which views of a batch are trained on, and how their losses make the Lagrangian.
+"""Which views of a batch are trained on, and how their losses make up the Lagrangian.
 
-A view function takes a `Given` and returns a `Batch`. `one` and `both` are the two that have names; `apart` and
-`kept_only` serve ablations; your own is passed as `InvarianceConstrained(..., views=function)`.
+A view function takes a `Given` and returns a `Batch`. `one` and `both` have names of their own; `apart` and `kept_only`
+are for ablations; pass your own as `InvarianceConstrained(..., views=function)`.
 """
 
 from __future__ import annotations
@@ -19,11 +19,21 @@ from invaug.checks import require
 from invaug.constraint import Constraint
 from invaug.proposals import Finish, Proposals, Proposer, empty_rows, propose
 
-LEAST_SHARE = 1 / 8  # of a batch a constraint is measured on with one view per image
+LEAST_SHARE = 1 / 8  # of a batch, on which a constraint is measured with one view per image
 
 
 class Given(NamedTuple):
-    """What a view function is given."""
+    """What a view function is given.
+
+    Example:
+        >>> def clean_only(given: Given) -> Batch:
+        ...     n = len(given.images)
+        ...     nothing = [None] * len(given.constraints)
+        ...     return Batch(given.finish(given.images), given.targets, [(slice(n), 1.0)], nothing, given.gammas)
+        >>> from invaug import InvarianceConstrained
+        >>> InvarianceConstrained(views=clean_only).views is clean_only
+        True
+    """
 
     images: Tensor
     targets: Tensor
@@ -35,41 +45,55 @@ class Given(NamedTuple):
 
     @property
     def active(self) -> list[int]:
-        """Which constraints can bind."""
+        """The indices of the constraints that can bind."""
         return [k for k, constraint in enumerate(self.constraints) if constraint.active]
 
 
 @dataclass(frozen=True)
 class Batch:
-    """What to train on, and what each loss counts for."""
+    """What to train on, and how much each loss counts.
+
+    Example:
+        >>> batch = Batch(torch.zeros(4, 3), torch.zeros(4), terms=[(slice(4), 1.0)], proposals=[], gammas=[])
+        >>> batch.scale
+        1.0
+    """
 
     inputs: Tensor
     targets: Tensor
     terms: Sequence[tuple[slice, float]]
-    """The Lagrangian is the sum of the mean loss of these rows times these numbers, minus gamma · epsilon / scale."""
+    """The Lagrangian is Σ weight · mean loss of the rows, for these pairs, minus gamma · epsilon / scale."""
     proposals: Sequence[Proposals | None]
-    """Of each constraint, None where it cannot bind."""
+    """Those of each constraint; None where it cannot bind."""
     gammas: Sequence[float]
     scale: float = 1.0
     kept: Sequence[slice | None] = ()
-    """The rows that are each constraint's kept views; empty where constraints are measured by their scores."""
+    """The rows of each constraint's kept views; empty if constraints are measured by scores."""
     clean: slice | None = None
-    """The rows that are the clean views, where kept ones are beside them."""
+    """The rows of the clean views, if the batch has kept views too."""
     passes: Sequence[int] = ()
     """How many rows each forward pass has; empty for one pass."""
 
 
 def one(given: Given) -> Batch:
-    """One view per image, clean or transformed: an unbiased estimate of L̂ / (1 + Σ gamma) for one gradient pass.
+    """Return one view per image, clean or transformed: an unbiased estimate of L̂ / (1 + Σ gamma) in one gradient pass.
 
     loss + Σ γ_k · loss_k is (1 + Σ γ) times the loss under a mixture: the clean image with probability 1 / (1 + Σ γ),
-    constraint k's with γ_k / (1 + Σ γ). Each constraint is measured by the scores of its images, and of as many more
-    as its share asks, so that gamma can leave zero.
+    constraint k's with probability γ_k / (1 + Σ γ). Each constraint is measured by the scores of its images, and of as
+    many more as its share asks for, so that gamma can leave zero.
+
+    Example:
+        >>> from invaug import InvarianceConstrained, sets
+        >>> problem = InvarianceConstrained(Constraint(sets.wide()), views=one)
+        >>> network = torch.nn.Sequential(torch.nn.Flatten(), torch.nn.Linear(64, 4))
+        >>> images, targets = torch.zeros(6, 1, 8, 8, dtype=torch.uint8), torch.zeros(6, dtype=torch.long)
+        >>> len(problem.prepare(network, images, targets).inputs)
+        6
     """
     n, total = len(given.images), 1.0 + sum(given.gammas)
     clean, *parts = systematic_assignment(n, [1.0, *given.gammas], given.how.generator, given.images.device)
     proposals: list[Proposals | None] = [None] * len(parts)
-    # all of them in the order they have, so that plain training is plain training
+    # if all are clean they keep their order, so that plain training is reproduced exactly
     untouched = given.images if len(clean) == n else given.images[clean]
     views = [(clean, given.finish(untouched))] if len(clean) else []
     for k in given.active:
@@ -79,12 +103,12 @@ def one(given: Given) -> Batch:
         made = propose(given.constraints[k], given.images[rows], given.targets[rows], given.how, least, n_clean)
         proposals[k] = made
         views.append((parts[k], made.inputs[: len(parts[k])]))
-    inputs = views[0][1] if len(clean) == n else _in_order(views, n)
+    inputs = views[0][1] if len(clean) == n else _restore_order(views, n)
     return Batch(inputs, given.targets, [(slice(n), 1.0)], proposals, given.gammas, scale=total)
 
 
-def _in_order(views: list[tuple[Tensor, Tensor]], n: int) -> Tensor:
-    """Return the views in the order of the batch, each where its rows say."""
+def _restore_order(views: list[tuple[Tensor, Tensor]], n: int) -> Tensor:
+    """Return the views in the order of the batch, each at its own rows."""
     inputs = empty_rows(views[0][1], n)
     for rows, part in views:
         inputs.index_copy_(0, rows, part)
@@ -92,9 +116,18 @@ def _in_order(views: list[tuple[Tensor, Tensor]], n: int) -> Tensor:
 
 
 def both(given: Given) -> Batch:
-    """The clean view of every image and those each constraint keeps, in one pass: L̂ as printed."""
+    """Return the clean view of every image and all views the constraints keep, in one pass: L̂ as printed.
+
+    Example:
+        >>> from invaug import InvarianceConstrained, sets
+        >>> problem = InvarianceConstrained(Constraint(sets.wide(), epsilon=0.8), views=both, n_views=2)
+        >>> network = torch.nn.Sequential(torch.nn.Flatten(), torch.nn.Linear(64, 4))
+        >>> images, targets = torch.zeros(6, 1, 8, 8, dtype=torch.uint8), torch.zeros(6, dtype=torch.long)
+        >>> len(problem.prepare(network, images, targets).inputs)
+        18
+    """
     clean = given.finish(given.images)
-    proposals = [_keep(given, k) if constraint.active else None for k, constraint in enumerate(given.constraints)]
+    proposals = [_propose(given, k) if constraint.active else None for k, constraint in enumerate(given.constraints)]
     made = [each for each in proposals if each]
     ends = list(accumulate([len(clean), *(len(each.inputs) for each in made)], initial=0))
     first, *rest = (slice(a, b) for a, b in pairwise(ends))
@@ -106,7 +139,7 @@ def both(given: Given) -> Batch:
     return Batch(inputs, targets, [(first, 1.0), *weighed], proposals, given.gammas, kept=kept, clean=first)
 
 
-def _keep(given: Given, k: int) -> Proposals:
+def _propose(given: Given, k: int) -> Proposals:
     constraint, images, targets = given.constraints[k], given.images, given.targets
     if constraint.share and constraint.share < 1:
         generator = given.how.generator
@@ -117,13 +150,31 @@ def _keep(given: Given, k: int) -> Proposals:
 
 
 def apart(given: Given) -> Batch:
-    """As `both`, but clean and kept views in a forward pass each, so that BatchNorm sees them apart."""
+    """Return what `both` returns, with clean and kept views in separate forward passes: BatchNorm sees them apart.
+
+    Example:
+        >>> from invaug import InvarianceConstrained, sets
+        >>> problem = InvarianceConstrained(Constraint(sets.wide(), epsilon=0.8), views=apart)
+        >>> network = torch.nn.Sequential(torch.nn.Flatten(), torch.nn.Linear(64, 4))
+        >>> images, targets = torch.zeros(6, 1, 8, 8, dtype=torch.uint8), torch.zeros(6, dtype=torch.long)
+        >>> problem.prepare(network, images, targets).passes
+        [6, 6]
+    """
     batch = both(given)
     return replace(batch, passes=[rows.stop - rows.start for rows, _ in batch.terms])
 
 
 def kept_only(given: Given) -> Batch:
-    """The views that one constraint keeps, and no clean ones: training on λ_c alone."""
+    """Return only the views that the one constraint keeps, without clean ones: training on λ_c alone.
+
+    Example:
+        >>> from invaug import InvarianceConstrained, sets
+        >>> problem = InvarianceConstrained(Constraint(sets.wide(), epsilon=0.8), views=kept_only)
+        >>> network = torch.nn.Sequential(torch.nn.Flatten(), torch.nn.Linear(64, 4))
+        >>> images, targets = torch.zeros(6, 1, 8, 8, dtype=torch.uint8), torch.zeros(6, dtype=torch.long)
+        >>> problem.prepare(network, images, targets).clean is None
+        True
+    """
     n_active = len(given.active)
     require(n_active == 1, f"views.kept_only needs one constraint with a finite epsilon, got {n_active}")
     (k,) = given.active
@@ -131,7 +182,10 @@ def kept_only(given: Given) -> Batch:
     require(whole, "views.kept_only needs one view of whole batches: leave out n_views and share")
     fixed = given.constraints[k].level.base != "clean"
     require(fixed, 'views.kept_only has no clean loss to go by: give epsilon as a number, not "auto"')
-    made, rows = _keep(given, k), [slice(None) if constraint.active else None for constraint in given.constraints]
+    made, rows = (
+        _propose(given, k),
+        [slice(None) if constraint.active else None for constraint in given.constraints],
+    )
     proposals = [made if each else None for each in rows]
     return Batch(made.inputs, made.targets, [(slice(None), 1.0)], proposals, given.gammas, given.gammas[k] or 1.0, rows)
 
@@ -143,9 +197,9 @@ NAMED: dict[str, ViewFunction] = {"one": one, "both": both}
 def systematic_assignment(
     n: int, weights: Sequence[float], generator: torch.Generator, device: torch.device | None = None
 ) -> list[Tensor]:
-    """Return the rows 0 to n - 1 in parts: each row in part k with probability weights[k] / sum(weights).
+    """Return the rows 0 to n - 1 in parts, int64; each row is in part k with probability weights[k] / sum(weights).
 
-    Systematic sampling: how many rows a part gets differs from its expectation by less than one.
+    Systematic sampling: the size of a part differs from its expectation by less than one.
 
     Example:
         >>> parts = systematic_assignment(8, [1.0, 3.0], torch.Generator().manual_seed(0))

@@ -15,7 +15,7 @@ from invaug.kernels import dispatch
 
 EVERY = TransformSet(sets.wide().ops + sets.EXTRA)
 N_LARGE = 96  # images of 64 × 64 in colour: enough bytes for several threads
-numba = pytest.importorskip("numba", reason="NOT TESTED: the fused path needs numba (extra `fast`)")
+numba = pytest.importorskip("numba", reason="NOT TESTED: the compiled loops need numba (extra `fast`)")
 
 
 @pytest.fixture(scope="module")
@@ -54,20 +54,20 @@ def thread_counts(monkeypatch: pytest.MonkeyPatch) -> list[int]:
 
 @pytest.mark.parametrize("n_channels", [1, 2, 3, 4, 7])
 @pytest.mark.parametrize("shape", [(1, 1), (2, 3), (16, 16), (9, 40)])
-def test_fused_and_torch_paths_give_the_same_bytes(make_bytes, torch_path, n_channels: int, shape) -> None:
+def test_compiled_and_torch_back_ends_give_the_same_bytes(make_bytes, apply_by_torch, n_channels: int, shape) -> None:
     every = EVERY.every()
     images = make_bytes(len(every), n_channels, *shape)
-    assert torch.equal(EVERY.apply(images, every), torch_path(EVERY, images, every))
+    assert torch.equal(EVERY.apply(images, every), apply_by_torch(EVERY, images, every))
 
 
-def test_number_of_threads_does_not_change_a_byte(large, draw, torch_path, two_threads, thread_counts) -> None:
+def test_number_of_threads_does_not_change_a_byte(large, draw, apply_by_torch, two_threads, thread_counts) -> None:
     shared = EVERY.apply(large, draw)
     assert thread_counts == [2]
     torch.set_num_threads(1)
     alone = EVERY.apply(large, draw)
     assert thread_counts == [2]
     assert torch.equal(shared, alone)
-    assert torch.equal(shared, torch_path(EVERY, large, draw))
+    assert torch.equal(shared, apply_by_torch(EVERY, large, draw))
 
 
 def test_small_batches_stay_on_one_thread(large, draw, two_threads, thread_counts) -> None:
@@ -85,7 +85,7 @@ def test_calls_from_several_python_threads_do_not_disturb_each_other(large, two_
     assert len(thread_counts) > len(draws)
 
 
-def test_error_in_the_loops_reaches_the_caller(large, draw, two_threads, monkeypatch, torch_path) -> None:
+def test_error_in_the_loops_reaches_the_caller(large, draw, two_threads, monkeypatch, apply_by_torch) -> None:
     from invaug.kernels import by_numba
 
     def fail(*_) -> None:
@@ -95,7 +95,7 @@ def test_error_in_the_loops_reaches_the_caller(large, draw, two_threads, monkeyp
         patched.setattr(by_numba, "transform_all", fail)
         with pytest.raises(MemoryError, match="no room"):
             EVERY.apply(large, draw)
-    assert torch.equal(EVERY.apply(large, draw), torch_path(EVERY, large, draw))
+    assert torch.equal(EVERY.apply(large, draw), apply_by_torch(EVERY, large, draw))
 
 
 def apply_into(target: Tensor, images: Tensor, draw: Draw) -> None:
@@ -148,28 +148,28 @@ def test_worker_of_a_data_loader_gives_the_same_bytes(large, draw, two_threads) 
 
 
 def refuse(*_) -> Tensor:
-    raise AssertionError("the fused path was taken")
+    raise AssertionError("the compiled path was taken")
 
 
 def test_torch_path_is_taken_without_numba_and_gives_the_same_bytes(large, draw, monkeypatch) -> None:
     expected = EVERY.apply(large, draw)
-    monkeypatch.setattr(dispatch, "available", lambda: False)
-    monkeypatch.setattr(dispatch, "apply", refuse)
+    monkeypatch.setattr(dispatch, "has_numba", lambda: False)
+    monkeypatch.setattr(dispatch, "transform_compiled", refuse)
     assert torch.equal(EVERY.apply(large, draw), expected)
 
 
 def test_single_operations_take_the_torch_path_without_numba(large, monkeypatch) -> None:
     magnitudes = torch.full((N_LARGE,), 20.0)
     expected = {op.name: op(large, magnitudes) for op in EVERY.ops}
-    monkeypatch.setattr(dispatch, "available", lambda: False)
-    monkeypatch.setattr(dispatch, "apply", refuse)
+    monkeypatch.setattr(dispatch, "has_numba", lambda: False)
+    monkeypatch.setattr(dispatch, "transform_compiled", refuse)
     for op in EVERY.ops:
         assert torch.equal(op(large, magnitudes), expected[op.name]), op.name
 
 
-def test_fused_path_is_taken_on_the_cpu(large, draw, monkeypatch) -> None:
-    monkeypatch.setattr(dispatch, "apply", refuse)
-    with pytest.raises(AssertionError, match="the fused path was taken"):
+def test_compiled_path_is_taken_on_the_cpu(large, draw, monkeypatch) -> None:
+    monkeypatch.setattr(dispatch, "transform_compiled", refuse)
+    with pytest.raises(AssertionError, match="the compiled path was taken"):
         EVERY.apply(large, draw)
 
 

@@ -1,4 +1,4 @@
-"""Byte for byte equal to Pillow, on both paths: the fused loops for CPUs and the torch kernels for all devices."""
+"""Byte for byte equal to Pillow, on both back ends: the compiled loops for CPUs and the torch kernels everywhere."""
 
 from __future__ import annotations
 

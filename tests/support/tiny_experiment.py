@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from invaug.lab.reproduce.cells import Cell, Claim, Experiment, Plan, compared
+from invaug.lab.reproduce.cells import Cell, Claim, Experiment, ScalePlan
 
 BASE = {"batch_size": 64, "lr": 0.05, "workers": 0, "threads": 1}
 EPOCHS = 6  # enough to be killed and stopped on the way
@@ -15,6 +15,7 @@ def tiny(data: Path, *, lr: float = 0.05, seeds: int = 3, epochs: int = 2) -> Ex
     base = {**BASE, "data": str(data), "model": "cnn-small", "epochs": epochs, "n_steps": 1, "dual_lr": 0.01}
     ours = {**base, "method": "constrained", "epsilon": 1.0}
     cells = (Cell("none", {**base, "method": "none", "lr": lr}), Cell("ours", ours))
-    claim = Claim("a sentence", compared(lambda a, b: a != b, ("none", "test_accuracy"), ("ours", "test_accuracy")))
-    numbers = ("test_accuracy", "gamma", "extreme")
-    return Experiment("tiny", "two cells", "nothing", numbers, {"small": Plan(cells, seeds)}, (claim,), ("kept",))
+    claim = Claim("a sentence", "rising", (("none", "test_accuracy"), ("ours", "test_accuracy")))
+    measures = ("test_accuracy", "gamma", "extreme")
+    plan = ScalePlan(cells, seeds)
+    return Experiment("tiny", "two cells", "nothing", measures, {"small": plan}, (claim,), keeps=("kept",))

@@ -32,7 +32,7 @@ def library(name: str) -> ModuleType:
     """Return a module of an optional library, or skip the test."""
     root = name.partition(".")[0]
     if find_spec(root) is None:
-        pytest.skip(f"NOT COMPARED WITH {root.upper()}: it is not installed; `make bench` installs it (extra `peers`)")
+        pytest.skip(f"NOT COMPARED WITH {root.upper()}: it is not installed; `make adapters` installs it")
     if root == "torchvision":
         import_torchvision()
     return import_module(name)

@@ -224,7 +224,9 @@ WRONG = {
 
 
 @pytest.mark.parametrize("kind", WRONG)
-def test_column_of_the_wrong_shape_or_type_is_refused_by_name(photographs: Tensor, path: str, kind: str) -> None:
+def test_column_of_the_wrong_shape_or_type_is_refused_by_name(
+    photographs: Tensor, both_backends: str, kind: str
+) -> None:
     columns = arrays_of(sets.wide().draw(4))
     tensors = {name: torch.from_numpy(column) for name, column in columns.items()} | WRONG[kind]
     with pytest.raises((ValueError, TypeError), match=rf"{kind.split()[0]} must"):

@@ -31,13 +31,13 @@ def rows_for(op: Op, n: int) -> tuple[Tensor, Tensor]:
     return magnitudes * signs, places
 
 
-def test_function_of_an_operation_equals_pillow(path: str, op: Op, photographs: Tensor) -> None:
+def test_function_of_an_operation_equals_pillow(both_backends: str, op: Op, photographs: Tensor) -> None:
     images = photographs[:8]
     magnitudes, places = rows_for(op, 8)
     assert torch.equal(op(images, magnitudes, places), by_pillow([op.name] * 8, images, magnitudes, places))
 
 
-def test_crop_and_cutout_are_centred_without_places(path: str, photographs: Tensor) -> None:
+def test_crop_and_cutout_are_centred_without_places(both_backends: str, photographs: Tensor) -> None:
     sizes = torch.full((64,), 8.0)
     cut = ops.cutout(photographs.clamp(min=1), sizes)
     assert torch.equal((cut == 0).all(0).all(0).nonzero().aminmax(dim=0).min, torch.tensor([12, 12]))
@@ -45,7 +45,7 @@ def test_crop_and_cutout_are_centred_without_places(path: str, photographs: Tens
     assert torch.equal(ops.crop(photographs, sizes), photographs)
 
 
-def test_input_is_not_written_to(path: str, op: Op, photographs: Tensor) -> None:
+def test_input_is_not_written_to(both_backends: str, op: Op, photographs: Tensor) -> None:
     images, (magnitudes, places) = photographs.clone(), rows_for(op, 64)
     before = magnitudes.clone(), places.clone()
     changed = op(images, magnitudes, places)
@@ -56,7 +56,7 @@ def test_input_is_not_written_to(path: str, op: Op, photographs: Tensor) -> None
 
 
 @pytest.mark.parametrize("n_channels", [1, 2, 3, 4, 7])
-def test_batch_gives_what_its_images_give_one_by_one(path: str, op: Op, make_bytes, n_channels: int) -> None:
+def test_batch_gives_what_its_images_give_one_by_one(both_backends: str, op: Op, make_bytes, n_channels: int) -> None:
     images, (magnitudes, places) = make_bytes(6, n_channels, 9, 14), rows_for(op, 6)
     single = [op(images[i : i + 1], magnitudes[i : i + 1], places[i : i + 1]) for i in range(6)]
     assert torch.equal(op(images, magnitudes, places), torch.cat(single))
@@ -69,7 +69,7 @@ ACROSS_CHANNELS = {"Color", "Contrast"}
 @pytest.mark.parametrize("n_channels", [2, 4, 7])
 @pytest.mark.parametrize("name", sorted(set(OPS) - ACROSS_CHANNELS))
 def test_channels_of_any_number_are_grey_images_to_most_operations(
-    path: str, name: str, make_bytes, n_channels: int
+    both_backends: str, name: str, make_bytes, n_channels: int
 ) -> None:
     images, (magnitudes, places) = make_bytes(6, n_channels, 13, 11), rows_for(OPS[name], 6)
     planes = [by_pillow([name] * 6, images[:, c : c + 1], magnitudes, places) for c in range(n_channels)]
@@ -83,7 +83,9 @@ def blend_in_plain_python(start: int, value: int, factor: float) -> int:
 
 @pytest.mark.parametrize("n_channels", [2, 4, 7])
 @pytest.mark.parametrize("factor", [0.0, 0.01, 0.7, 1.0, 2.0])
-def test_grey_of_other_channel_numbers_is_their_mean(path: str, make_bytes, n_channels: int, factor: float) -> None:
+def test_grey_of_other_channel_numbers_is_their_mean(
+    both_backends: str, make_bytes, n_channels: int, factor: float
+) -> None:
     images = make_bytes(1, n_channels, 5, 6)
     grey = [int(sum(pixel) / n_channels + 0.5) for pixel in images[0].flatten(1).T.tolist()]
     mean = int(sum(grey) / len(grey) + 0.5)
@@ -105,12 +107,12 @@ LAYOUTS = {
 
 
 @pytest.mark.parametrize("layout", LAYOUTS)
-def test_layout_in_memory_does_not_matter(path: str, op: Op, photographs: Tensor, layout: str) -> None:
+def test_layout_in_memory_does_not_matter(both_backends: str, op: Op, photographs: Tensor, layout: str) -> None:
     images, (magnitudes, places) = LAYOUTS[layout](photographs[:8]), rows_for(op, 8)
     assert torch.equal(op(images, magnitudes, places), op(images.clone().contiguous(), magnitudes, places))
 
 
-def test_no_images_give_no_images(path: str, op: Op) -> None:
+def test_no_images_give_no_images(both_backends: str, op: Op) -> None:
     for dtype in (torch.uint8, torch.float32):
         changed = op(torch.empty(0, 3, 8, 8, dtype=dtype), torch.empty(0), torch.empty(0, 2))
         assert changed.shape == (0, 3, 8, 8)
@@ -119,7 +121,7 @@ def test_no_images_give_no_images(path: str, op: Op) -> None:
 
 @pytest.mark.parametrize("dtype", FLOATS)
 def test_float_images_give_the_bytes_within_one_step(
-    path: str, op: Op, photographs: Tensor, dtype: torch.dtype
+    both_backends: str, op: Op, photographs: Tensor, dtype: torch.dtype
 ) -> None:
     images, (magnitudes, places) = (photographs[:16].double() / 255).to(dtype), rows_for(op, 16)
     changed = op(images, magnitudes, places)
@@ -132,13 +134,13 @@ def test_float_images_give_the_bytes_within_one_step(
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64, torch.float16, torch.bfloat16, torch.int64])
-def test_magnitudes_come_in_any_number_type(path: str, photographs: Tensor, dtype: torch.dtype) -> None:
+def test_magnitudes_come_in_any_number_type(both_backends: str, photographs: Tensor, dtype: torch.dtype) -> None:
     quarter_turns = torch.tensor([0, 90, 180, -90], dtype=dtype)
     expected = [torch.rot90(photographs[i], i, (1, 2)) for i in range(4)]
     assert torch.equal(ops.rotate(photographs[:4], quarter_turns), torch.stack(expected))
 
 
-def test_magnitudes_with_a_gradient_are_read_as_numbers(path: str, photographs: Tensor) -> None:
+def test_magnitudes_with_a_gradient_are_read_as_numbers(both_backends: str, photographs: Tensor) -> None:
     factors = torch.full((64,), 0.5, requires_grad=True)
     assert torch.equal(ops.brightness(photographs, factors), ops.brightness(photographs, factors.detach()))
 
@@ -214,14 +216,14 @@ def test_operations_that_are_none_are_refused(arguments: dict, error: type[Excep
 
 @pytest.mark.parametrize("rows", [(3,), (5,), (4, 2)])
 def test_magnitudes_that_do_not_match_the_images_are_refused(
-    path: str, op: Op, photographs: Tensor, rows: tuple[int, ...]
+    both_backends: str, op: Op, photographs: Tensor, rows: tuple[int, ...]
 ) -> None:
     with pytest.raises(ValueError, match=r"magnitudes must have"):
         op(photographs[:4], torch.zeros(rows), torch.zeros(4, 2))
 
 
 @pytest.mark.parametrize("name", ["Crop", "Cutout"])
-def test_places_that_do_not_match_the_images_are_refused(path: str, photographs: Tensor, name: str) -> None:
+def test_places_that_do_not_match_the_images_are_refused(both_backends: str, photographs: Tensor, name: str) -> None:
     with pytest.raises(ValueError, match=r"places must have"):
         OPS[name](photographs[:4], torch.ones(4), torch.zeros(3, 2))
 

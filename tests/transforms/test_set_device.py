@@ -97,7 +97,7 @@ BATCHES = {
 def test_wide_set_takes_few_calls_and_reads_nothing_back(
     monkeypatch: pytest.MonkeyPatch, kind: str, device: str
 ) -> None:
-    monkeypatch.setattr(dispatch, "available", lambda: False)
+    monkeypatch.setattr(dispatch, "has_numba", lambda: False)
     images = torch.zeros(len(BATCHES[kind]), 3, 32, 32, dtype=torch.uint8, device=device)
     with Calls() as calls:
         sets.wide().apply(images, BATCHES[kind])
@@ -105,7 +105,7 @@ def test_wide_set_takes_few_calls_and_reads_nothing_back(
 
 
 def test_number_of_calls_does_not_grow_with_the_batch(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(dispatch, "available", lambda: False)
+    monkeypatch.setattr(dispatch, "has_numba", lambda: False)
     counts = []
     for n in (200, 2000):
         images = torch.zeros(n, 3, 8, 8, dtype=torch.uint8)

@@ -253,7 +253,7 @@ def test_byte_and_continuous_operations_share_a_set():
     ("ranges", "message"),
     [
         ({"Rotat": 90}, "unknown operation Rotat, did you mean Rotate"),
-        ({"Dance": 90}, "unknown operation Dance, known are Identity"),
+        ({"Dance": 90}, "unknown operation Dance, choose one of AutoContrast"),
         ({"FlipX": 3}, "FlipX has no magnitude: its range must be true, got 3"),
         ({"Rotate": 0}, "the range of Rotate must be positive and not empty, got 0"),
         ({"Rotate": -9}, "must be positive and not empty, got -9"),

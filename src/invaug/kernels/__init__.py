@@ -1,1 +1,1 @@
-"""The byte operations themselves: their rules, in torch, and as compiled loops."""
+"""The byte operations: the rules both back ends share, each back end, and the choice between them."""

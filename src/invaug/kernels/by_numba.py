@@ -1,4 +1,9 @@
-"""The compiled loops behind `fused`: one image at a time, planes of bytes, the arithmetic of Pillow."""
+"""The compiled loops of `dispatch.transform_compiled`: one image at a time, planes of bytes, the arithmetic of Pillow.
+
+Arrays are uint8 images of shape (channels, height, width) unless a name says otherwise; every function fills `target`
+and returns nothing. These functions are compiled, so their examples are the tests in `tests/kernels`, which compare
+them with the torch kernels and with Pillow.
+"""
 
 from __future__ import annotations
 
@@ -13,17 +18,17 @@ from invaug.kernels.rules import Array
 
 
 def compiled(function: Any) -> Any:
-    """Compile without the interpreter lock, and keep the result on disk where the disk allows it."""
+    """Return the function compiled without the interpreter lock, cached on disk where the disk allows it."""
     options: dict[str, Any] = {"nogil": True, "error_model": "numpy"}
     try:
         return njit(function, cache=True, **options)
-    except RuntimeError:  # no place to write a cache
+    except RuntimeError:  # there is no writable place for a cache
         return njit(function, **options)
 
 
 @compiled
 def copy(source: Array, target: Array) -> None:
-    """Copy an array; a flat loop becomes one memory copy, a slice of three dimensions does not."""
+    """Copy an array; a flat loop becomes one memory copy, which a slice of three dimensions does not."""
     flat_source, flat_target = source.reshape(source.size), target.reshape(source.size)
     for i in range(flat_source.size):
         flat_target[i] = flat_source[i]
@@ -31,7 +36,7 @@ def copy(source: Array, target: Array) -> None:
 
 @compiled
 def run_inside(start: int, step: int, extent: int, n: int) -> tuple[int, int]:
-    """Return the first x of 0 to n whose start + x * step, in 16.16 fixed point, lies in the extent, and the end."""
+    """Return the first x of 0 to n, and the end, where start + x * step (16.16 fixed point) lies within the extent."""
     end = extent << 16
     if step > 0:
         first, last = -(start // step), -((start - end) // step)
@@ -44,11 +49,11 @@ def run_inside(start: int, step: int, extent: int, n: int) -> tuple[int, int]:
 
 @compiled
 def affine(source: Array, target: Array, six: Array) -> None:
-    """Fill target with source read at (ax + by + c, dx + ey + f): 16.16 fixed point, nearest, black outside."""
+    """Fill target with source read at (a x + b y + c, d x + e y + f): 16.16 fixed point, nearest, black outside."""
     n_channels, height, width = source.shape
     step_x, row_x, start_x, step_y, row_y, start_y = six
     flat = source.reshape(n_channels, height * width)
-    # indices are unsigned: a signed one may count from the end, and asking keeps the loops from being vectorised
+    # indices are unsigned: a signed one may count from the end, and checking for that prevents vectorised loops
     pixels = np.empty(width, np.uint32)
     for y in range(height):
         x_fixed, y_fixed = start_x + y * row_x, start_y + y * row_y
@@ -98,7 +103,7 @@ def look_up(source: Array, target: Array, table: Array) -> None:
 
 @compiled
 def count(plane: Array, counts: Array) -> None:
-    """Count the values of one plane, on four tables so that runs of one value do not wait for themselves."""
+    """Count the values of one plane, in four tables so that a run of equal values does not wait for its own sums."""
     flat = plane.reshape(plane.size)
     parts = np.zeros((4, 256), np.int32)
     whole = flat.size - flat.size % 4
@@ -213,7 +218,7 @@ def sharpness(source: Array, target: Array, factor: np.float32) -> None:
 
 @compiled
 def cut_out(source: Array, target: Array, size: float, place: Array) -> None:
-    """Black out the box within half a size of the place."""
+    """Black out the box that reaches half a size around the place."""
     height, width = source.shape[1:]
     half = math.floor(size / 2)
     x, y = math.floor(place[0] * width), math.floor(place[1] * height)
@@ -225,12 +230,12 @@ def cut_out(source: Array, target: Array, size: float, place: Array) -> None:
 def transform(
     source: Array, target: Array, code: int, magnitude: float, place: Array, six: Array, table: Array
 ) -> None:
-    """Fill target with one image under one operation; the table of an operation that looks at the image is made."""
+    """Fill target with one image under one operation; an operation that depends on the image fills its table first."""
     if code == rules.IDENTITY:
         copy(source, target)
-    elif code <= rules.CROP:
+    elif code < rules.SOLARIZE:
         affine(source, target, six)
-    elif code <= rules.BRIGHTNESS:
+    elif code < rules.AUTO_CONTRAST:
         look_up(source, target, table)
     elif code == rules.AUTO_CONTRAST:
         auto_contrast(source, target, table)

@@ -1,4 +1,4 @@
-"""What torchrun and Fabric tell a process of itself, before anything heavy is imported."""
+"""What torchrun and Fabric say about this process, in environment variables; needs no heavy import."""
 
 from __future__ import annotations
 
@@ -11,10 +11,10 @@ def under_torchrun() -> bool:
 
 
 def restarts() -> int:
-    """Return how often torchrun has started the processes again after one had died."""
+    """Return how often torchrun has restarted the processes after one had died."""
     return int(os.environ.get("TORCHELASTIC_RESTART_COUNT", "0"))
 
 
 def is_first() -> bool:
-    """Whether this process is the one of several that speaks."""
+    """Whether this process is the first rank, the one that prints."""
     return int(os.environ.get("RANK", os.environ.get("LOCAL_RANK", "0"))) == 0

@@ -1,12 +1,11 @@
-"""Errors that are the user's to mend: one line, no traceback, exit code 2."""
+"""Errors the user can fix: one line, no traceback, exit code 2."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
-from difflib import get_close_matches
 
-MANY = 25  # more names than one line should list
+from invaug import checks
 
 
 class UserError(ValueError):
@@ -16,23 +15,19 @@ class UserError(ValueError):
 
 
 class RunError(RuntimeError):
-    """Training cannot go on; the last good state is on disk."""
+    """Training cannot continue; the last good state is on disk."""
 
     shared = False
 
 
 def nearest(name: str, names: Iterable[str]) -> str:
-    """Return a hint for an unknown name: the nearest known ones, or all of them."""
-    known = sorted(names)
-    near = get_close_matches(name, known, 3, 0.5)
-    if near:
-        return f"did you mean {' or '.join(near)}?"
-    return f"choose one of {', '.join(known)}" if len(known) <= MANY else "see invaug ls"
+    """Return a hint for an unknown name: the known names most like it, or else where to find all of them."""
+    return checks.nearest(name, names, otherwise="see invaug ls")
 
 
 @contextmanager
 def reading(what: object) -> Iterator[None]:
-    """Turn whatever is raised on hostile bytes into the user's one line: decoders raise what they like."""
+    """Turn any exception raised while reading untrusted bytes into one line; decoders raise all kinds."""
     try:
         yield
     except Exception as error:

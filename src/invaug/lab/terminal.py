@@ -1,4 +1,4 @@
-"""Stdout and stderr that cannot end a run, and lines that cannot do anything to a terminal."""
+"""Output that cannot end a run, and text that cannot control a terminal."""
 
 from __future__ import annotations
 
@@ -14,12 +14,12 @@ Item = TypeVar("Item")
 
 
 def plain(text: str) -> str:
-    """Return one line that a terminal shows as it is: names of classes, files and runs may hold control codes."""
+    """Return one line without control codes, which the names of classes, files and runs may contain."""
     return "".join(character if character.isprintable() else "?" for character in text)
 
 
 def say(message: str) -> None:
-    """Print one line beside the results."""
+    """Print one line to stderr."""
     print(plain(message), file=sys.stderr)
 
 
@@ -33,7 +33,7 @@ def with_progress(items: Iterable[Item], description: str, total: int | None = N
 
 
 class Forgiving:
-    """A text stream that writes to nowhere once it cannot be written: nobody reads it, its disk is full."""
+    """A text stream that discards its text once writing fails: its reader has left, or its disk is full."""
 
     def __init__(self, stream: TextIO | Forgiving, *forgiven: type[OSError]) -> None:
         self._stream: TextIO = stream._stream if isinstance(stream, Forgiving) else stream
@@ -64,7 +64,7 @@ class Forgiving:
 
 
 def _silence(stream: TextIO) -> None:
-    """Lead a stream to nowhere, what waits in its buffer too: Python flushes it when it ends, and would complain."""
+    """Redirect a stream to nowhere with its buffer: Python flushes it at exit, and would complain."""
     nowhere = os.open(os.devnull, os.O_WRONLY)
     os.dup2(nowhere, stream.fileno())
     os.close(nowhere)
@@ -72,7 +72,7 @@ def _silence(stream: TextIO) -> None:
 
 @contextmanager
 def outlets() -> Iterator[None]:
-    """Make stdout and stderr safe to print to: closed, full, left by their reader, or unable to hold a letter."""
+    """Make stdout and stderr safe to print to, even if closed, full, without a reader, or in a narrow encoding."""
     before = sys.stdout, sys.stderr
     _reopen()
     sys.stdout = cast(TextIO, Forgiving(_any_letter(sys.stdout), BrokenPipeError))  # a lost result is an error
@@ -86,7 +86,7 @@ def outlets() -> Iterator[None]:
 
 
 def _reopen() -> None:
-    """Open what was closed (`>&-`) to nowhere, before a file of ours gets its number and what others print."""
+    """Open closed streams (`>&-`) to nowhere, before a file of ours takes their number and receives their output."""
     for number, name in enumerate(("stdin", "stdout", "stderr")):
         try:
             os.fstat(number)
@@ -97,7 +97,7 @@ def _reopen() -> None:
 
 
 def _any_letter(stream: TextIO) -> TextIO:
-    """Return the stream; a letter that its encoding lacks (LC_ALL=C) is written as its number."""
+    """Return the stream; characters that its encoding lacks (LC_ALL=C) are written as escapes."""
     if hasattr(stream, "reconfigure"):
         stream.reconfigure(errors="backslashreplace")
     return stream

@@ -1,8 +1,8 @@
 """Transformations of other libraries as operations.
 
-A function of one image becomes a batched function with `per_image`. A random transformation object becomes an operation
+`per_image` turns a function of one image into a batched function. A random transformation object becomes an operation
 whose magnitude is the seed of its randomness: the draw still says everything, and applying it is deterministic. Such
-operations run on the CPU whatever the device of the batch, so that a draw gives the same bytes everywhere.
+operations run on the CPU, whatever the device of the batch, so that a draw gives the same bytes everywhere.
 """
 
 from __future__ import annotations
@@ -29,35 +29,59 @@ Call = Callable[[Any, Tensor, int], Any]
 
 
 def per_image(function: Callable[[Tensor, Any], Tensor]) -> Callable[[Tensor, Tensor], Tensor]:
-    """Return the batched form of a function of one image, (channels, height, width), and its magnitude, a float."""
+    """Return the batched form of a function of one image, (channels, height, width), and its magnitude, a float.
+
+    Example:
+        >>> roll = Op("Roll", per_image(lambda image, pixels: image.roll(int(pixels), dims=2)), 0, 8)
+        >>> roll(torch.tensor([[[[1, 2, 3]]]]), torch.tensor([1.0])).tolist()
+        [[[[3, 1, 2]]]]
+    """
     return partial(_one_by_one, function, getattr(function, "__name__", type(function).__name__))
 
 
 def torchvision(transform: Any, name: str | None = None) -> Op:
-    """Return the operation of a torchvision transform, v1 or v2, which sees uint8 tensors."""
-    return _seeded_op("torchvision", transform, name, _on_bytes)
+    """Return the operation of a torchvision transform, v1 or v2, which is given uint8 tensors.
+
+    Example:
+        >>> from torchvision.transforms import v2  # doctest: +SKIP
+        >>> torchvision(v2.RandomPerspective(p=1.0)).name  # doctest: +SKIP
+        'RandomPerspective'
+    """
+    return _seeded_op("torchvision", transform, name, lambda called, image, seed: called(image))
 
 
 def kornia(transform: Any, name: str | None = None) -> Op:
-    """Return the operation of a kornia augmentation, which sees floats in [0, 1]; what leaves the range is clipped."""
+    """Return the operation of a kornia augmentation, which is given floats in [0, 1]; its output is clipped to them.
+
+    Example:
+        >>> import kornia.augmentation as K  # doctest: +SKIP
+        >>> kornia(K.RandomGaussianBlur((3, 3), (0.1, 2.0), p=1.0)).name  # doctest: +SKIP
+        'RandomGaussianBlur'
+    """
     return _seeded_op("kornia", transform, name, _on_floats)
 
 
 def albumentations(transform: Any, name: str | None = None) -> Op:
-    """Return the operation of an albumentations transform or composition, which sees uint8 arrays, channels last."""
+    """Return the operation of an albumentations transform or composition, which is given uint8 arrays, channels last.
+
+    Example:
+        >>> import albumentations as A  # doctest: +SKIP
+        >>> albumentations(A.GridDistortion(p=1.0)).name  # doctest: +SKIP
+        'GridDistortion'
+    """
     return _seeded_op("albumentations", transform, name, _on_array)
 
 
 def _seeded_op(library: str, transform: Any, name: str | None, call: Call) -> Op:
     _check_origin(library, transform)
     name = name or type(transform).__name__
-    # a copy of our own: calls change the state of these objects, and whoever holds the original may change it
+    # a copy, because calls change the state of these objects, and the owner may change the original
     return Op(name, partial(_seeded, deepcopy(transform), call, name), 0, N_SEEDS, whole=True, continuous=True)
 
 
 @torch.no_grad()
 def _seeded(transform: Any, call: Call, name: str, images: Tensor, seeds: Tensor) -> Tensor:
-    """Return each image under what its seed makes of the random transformation."""
+    """Return each image under what the random transformation does with its seed."""
     outside = (seeds < 0) | (seeds >= N_SEEDS)
     if outside.any():
         wrong = seeds[outside][0].item()
@@ -70,14 +94,10 @@ def _seeded(transform: Any, call: Call, name: str, images: Tensor, seeds: Tensor
         random.seed(seed)
         return call(transform, image, seed)
 
-    # autocast would round what the library computes, and the same draw would give other bytes
-    with _randomness_kept(), torch.autocast("cpu", enabled=False):
-        # a clone, because some transformations write to what they are given
+    # autocast would round what the library computes, so the same draw would give different bytes
+    with _global_generators_restored(), torch.autocast("cpu", enabled=False):
+        # a clone, because some transformations modify their input
         return on_bytes(images, lambda batch: _one_by_one(one, name, batch.cpu().clone(), seeds).to(batch.device))
-
-
-def _on_bytes(transform: Any, image: Tensor, seed: int) -> Any:
-    return transform(image)
 
 
 def _on_floats(transform: Any, image: Tensor, seed: int) -> Any:
@@ -93,8 +113,8 @@ def _on_array(transform: Any, image: Tensor, seed: int) -> Any:
 
 
 @contextmanager
-def _randomness_kept() -> Iterator[None]:
-    """Put the global generators of torch, numpy and Python back as they were."""
+def _global_generators_restored() -> Iterator[None]:
+    """Restore the global generators of torch, numpy and Python at the end of a block."""
     of_numpy, of_python = np.random.get_state(), random.getstate()
     try:
         with torch.random.fork_rng(devices=[]):

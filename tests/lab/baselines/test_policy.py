@@ -79,7 +79,7 @@ def test_policy_gives_the_same_bytes_by_torch_alone(
 ) -> None:
     draws = policy.draw(len(photographs), generator=seeded(8))
     compiled = policy.apply(photographs, draws)
-    monkeypatch.setattr(dispatch, "usable", lambda images: False)
+    monkeypatch.setattr(dispatch, "can_run_compiled", lambda images: False)
     assert torch.equal(policy.apply(photographs, draws), compiled)
 
 

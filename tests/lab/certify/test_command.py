@@ -31,6 +31,7 @@ from invaug.lab.cli import main
 from invaug.lab.data.splits import Split
 from invaug.lab.errors import UserError
 from invaug.lab.report import page
+from invaug.lab.report.assemble import document_of
 from invaug.lab.report.read import read_runs
 from invaug.lab.report.sections.certificate import sentences
 from invaug.lab.run.folder import Predictor
@@ -735,7 +736,7 @@ def test_a_hostile_name_is_text_on_page_and_terminal(run: Path, name: str) -> No
     for key in ("classes", "operations", "levels"):
         entry[key] = {name: next(iter(entry[key].values()))}
     (run / "certificate.json").write_text(json.dumps(report))
-    html = page.html(page.content(read_runs([run])))
+    html = page.html(document_of(read_runs([run])))
     assert html.count("<script") == 1
     assert "<img src=x" not in html
     console = Console(width=150)
@@ -753,4 +754,4 @@ def test_a_hostile_name_is_text_on_page_and_terminal(run: Path, name: str) -> No
 ])  # fmt: skip
 def test_whatever_a_certificate_says_there_is_a_page(run: Path, content: str) -> None:
     (run / "certificate.json").write_text(content)
-    assert page.html(page.content(read_runs([run]))).startswith("<!doctype html>")
+    assert page.html(document_of(read_runs([run]))).startswith("<!doctype html>")

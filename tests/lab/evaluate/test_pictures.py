@@ -16,7 +16,7 @@ from torch.nn.functional import cross_entropy
 from invaug import sets, worst
 from invaug.lab.data.load import load_dataset
 from invaug.lab.evaluate import measure, pictures
-from invaug.lab.report import page
+from invaug.lab.report.assemble import document_of
 from invaug.lab.report.command import report_runs
 from invaug.lab.report.read import read_run, read_runs
 from invaug.lab.report.sections import gallery
@@ -44,7 +44,7 @@ def test_bins_of_calibration_add_up_to_the_calibration_error() -> None:
 
 def test_a_real_run_has_a_page_with_gallery_heat_map_and_calibration(run: Path) -> None:
     config, facts = read_config(run)
-    predictor, test = load(run), load_dataset(config.data).test
+    predictor, test = load(run), load_dataset(config.data.name).test
     transforms = transform_set(config)
     found = measure.whole(predictor.network, predictor.finish, test, facts.classes, [transforms], n_draws=1, n_images=4)
     _, scores, targets = measure.predict_split(predictor.network, predictor.finish, test)
@@ -59,7 +59,7 @@ def test_a_real_run_has_a_page_with_gallery_heat_map_and_calibration(run: Path) 
     written = json.loads((run / "evaluation.json").read_text())
     assert "run" not in written
     assert written["epsilon"] is None
-    keys = [figure.key for figure in page.content(read_runs([run])).figures]
+    keys = [figure.key for figure in document_of(read_runs([run])).figures]
     assert keys[-2:] == ["op-by-level", "calibration"]
     text = report_runs([run])[0].read_text(encoding="utf-8")
     assert text.count("<img ") == 8 * 4 + len(found["hardest"]) * 2
@@ -82,7 +82,7 @@ def test_the_page_reads_every_number_the_training_loop_records(run: Path) -> Non
 def shown(run: Path) -> tuple[Any, ...]:
     """What pictures are made of: a network, its normalisation, 32 images and targets, the classes, one set."""
     config, facts = read_config(run)
-    predictor, test = load(run), load_dataset(config.data).test
+    predictor, test = load(run), load_dataset(config.data.name).test
     first = next(iter(measure.batches(test, 32, epoch=0, seed=0, shuffle=True, device=torch.device("cpu"))))
     sets_ = [transform_set(config)]
     return predictor.network, predictor.finish, first.images, first.targets, facts.classes, sets_
@@ -131,14 +131,15 @@ def test_the_page_says_by_which_rule_was_kept(run: Path, method: str, said: str)
     found = replace(read_run(run), settings={"method": method})
     pixel = "data:image/png;base64,AAAA"
     strip = {"class": "a", "original": pixel, "proposals": [{"image": pixel, "op": "Rotate", "loss": 1.0}], "chain": 9}
-    ((_, reading, _),) = gallery.sections(replace(found, evaluation={"gallery": [strip]}))
+    (section,) = gallery.sections([replace(found, evaluation={"gallery": [strip]})])
+    reading = section.parts[0]
     assert said in reading
     assert reading.endswith("Shown are chains of 1 proposals; the run's own have 9.")
 
 
 def test_a_run_that_is_stopped_leaves_the_page_of_what_it_did(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(Display, "epoch", lambda *_: os.kill(os.getpid(), signal.SIGTERM))
-    with pytest.raises(Stopped, match="go on with"):
+    with pytest.raises(Stopped, match="resume with"):
         runs.train(runs.write_digits(tmp_path, 128, 64), tmp_path / "run", epochs=9, model="mlp")
     assert "1 of 9 epochs are recorded" in (tmp_path / "run" / "report.html").read_text(encoding="utf-8")
 

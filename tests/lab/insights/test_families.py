@@ -109,8 +109,8 @@ def test_an_unknown_plant_is_refused_by_name():
 
 
 def test_a_family_goes_half_as_far_towards_doing_nothing():
-    usual = families.usual(32, 32)
-    half = {name: families.scaled(ranges, 0.5) for name, ranges in usual.items()}
+    usual = families.usual_families(32, 32)
+    half = {name: families.scale_ranges(ranges, 0.5) for name, ranges in usual.items()}
     assert half["rotation"] == {"Rotate": (0.0, 90.0)}
     assert half["colour"]["Color"] == pytest.approx((0.505, 1.495))
     assert half["tone"] == {"Posterize": (8.0, 5.0), "Solarize": (256.0, 128.0)}
@@ -120,17 +120,17 @@ def test_a_family_goes_half_as_far_towards_doing_nothing():
 
 def test_what_changes_nothing_is_left_out_and_what_destroys_everything_is_refused():
     images = digits()
-    kept, idle = families.usable(families.usual(28, 28), images)
+    kept, idle = families.leave_out_idle(families.usual_families(28, 28), images)
     assert idle == ["colour"]
     assert "rotation" in kept
-    far = {"far": families.explicit("far", {"TranslateX": (60, 90)})}
+    far = {"far": families.explicit_ranges("far", {"TranslateX": (60, 90)})}
     with pytest.raises(UserError, match=r"family far leaves nothing of the images \(TranslateX ±90 px\)"):
-        families.usable(far, images)
+        families.leave_out_idle(far, images)
 
 
 def test_images_too_small_for_the_usual_families_are_refused():
     with pytest.raises(UserError, match="images of 4 x 4 pixels are too small"):
-        families.usual(4, 4)
+        families.usual_families(4, 4)
 
 
 def test_scale_in_words_is_a_factor():

@@ -24,10 +24,10 @@ from invaug.lab.run import checkpoint
 from invaug.lab.run.folder import load, read_config
 from invaug.lab.run.record import read
 from invaug.lab.train import schedule as schedules
-from invaug.lab.train.command import _in_words
 from invaug.lab.train.finish import Finish
 from invaug.lab.train.loop import RunError
 from invaug.lab.train.problem import METHODS, build_problem
+from invaug.lab.train.summary import table_row
 from invaug.lab.train.tally import entropy_of_uniform
 from invaug.rng import mix
 from tests.support.runs import train, write_digits
@@ -103,7 +103,7 @@ def test_the_rule_says_where_epsilon_and_gamma_ended(data: Path, tmp_path: Path,
     rows = read(folder)
     last, rule = rows[-1], Resilient()
     assert (summary["feasible"], summary["epsilon_chosen"]) == (None, True)
-    assert _in_words(summary)["constraint"] == f"epsilon {summary['epsilon']:.2f}, by its rule"
+    assert table_row(summary)["constraint"] == f"epsilon {summary['epsilon']:.2f}, by its rule"
     assert summary["epsilon"] == last["epsilon"][0]
     assert last["slack"][0] == pytest.approx(last["constraint_loss"][0] - last["epsilon"][0], abs=1e-5)
     assert 0 < summary["gamma"][0] <= rule.cap
@@ -127,7 +127,7 @@ def test_families_that_all_have_a_level_leave_nothing_to_choose(data: Path, tmp_
     (summary,) = train(data, tmp_path / "run", families=families, method="uniform", epochs=1)
     assert (summary["epsilon_chosen"], summary["epsilon"]) == (False, None)
     assert summary["feasible"] == all(slack <= 0 for slack in summary["slack"])
-    assert _in_words(summary)["constraint"].startswith(("feasible", "violated"))
+    assert table_row(summary)["constraint"].startswith(("feasible", "violated"))
     assert "the invariance gap" not in verdict(read_runs([tmp_path / "run"])[0])
     families["shift"].pop("epsilon")
     (summary,) = train(data, tmp_path / "one", families=families, method="uniform", epochs=1)
@@ -257,7 +257,7 @@ def test_run_remembers_its_whole_config_and_data(data: Path, tmp_path: Path) -> 
 
 def test_a_preset_has_the_epsilon_of_the_paper(data: Path, tmp_path: Path) -> None:
     train(data, tmp_path / "run", preset="paper", epochs=1)
-    assert read_config(tmp_path / "run")[0].epsilon == pytest.approx(0.81)
+    assert read_config(tmp_path / "run")[0].method.epsilon == pytest.approx(0.81)
 
 
 def test_loaded_model_predicts_what_the_record_says(data: Path, tmp_path: Path) -> None:

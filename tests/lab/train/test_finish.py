@@ -21,8 +21,8 @@ def finish(n_channels: int, kind: Randomness) -> Finish:
 def test_one_pass_gives_the_bits_and_strides_of_torch(shape, kind, monkeypatch) -> None:
     images = torch.randint(256, (9, *shape), dtype=torch.uint8, generator=torch.Generator().manual_seed(1))
     results = []
-    for usable in (dispatch.usable, lambda _: False):
-        monkeypatch.setattr(dispatch, "usable", usable)
+    for can_run in (dispatch.can_run_compiled, lambda _: False):
+        monkeypatch.setattr(dispatch, "can_run_compiled", can_run)
         torch.manual_seed(0)
         results.append(finish(shape[0], kind)(images))
     one, other = results

@@ -78,7 +78,7 @@ def test_signal_finishes_the_step_and_resume_ends_as_if_nothing_had_happened(
     with monkeypatch.context() as patch:
         signal_at(step, signum, patch)
         with pytest.raises(
-            Stopped, match=rf"stopped by {signal.Signals(signum).name} and saved; go on with: .*--resume"
+            Stopped, match=rf"stopped by {signal.Signals(signum).name} and saved; resume with: .*--resume"
         ):
             train(data, tmp_path / "run", **SETTINGS)
     assert saved(tmp_path / "run").step == step + 1
@@ -231,10 +231,10 @@ def test_comparison_killed_in_its_first_run_goes_on_with_the_others(
         signal_at(2, signal.SIGTERM, patch)
         with pytest.raises(Stopped):
             train(data, tmp_path / "run", epochs=1, lr=0.03, compare=True)
-    assert [path.name for path in (tmp_path / "run").iterdir()] == ["none"]
+    assert sorted(path.name for path in (tmp_path / "run").iterdir()) == ["compare.toml", "none"]
     rows = run_all({}, tmp_path / "run", resume=True, compare=True, quiet=True)
     assert [row["epochs"] for row in rows] == [1, 1, 1]
-    assert {read_config(Path(row["run"]))[0].lr for row in rows} == {0.03}
+    assert {read_config(Path(row["run"]))[0].train.lr for row in rows} == {0.03}
 
 
 def rows_of(*slacks: float) -> list[dict[str, list[float]]]:

@@ -139,7 +139,7 @@ def _read_operation(text: str) -> Op:
     if found is None:
         raise ValueError(f"an operation of op_names must read Name:(low,,high), got {text!r}")
     name, low, high = found[1], float(found[2]), float(found[3])
-    check_known((name,), OPS, "choose one of")
+    check_known((name,), OPS)
     widest = OPS[name]
     if not widest.has_magnitude:
         return widest

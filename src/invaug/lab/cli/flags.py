@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Callable
+from functools import wraps
 from pathlib import Path
 from types import UnionType
-from typing import Annotated, Any, Literal, Optional, Union, get_args, get_origin
+from typing import Annotated, Any, Literal, Optional, Union, get_args, get_origin, get_type_hints
 
 import typer
 from pydantic.fields import FieldInfo
@@ -14,8 +15,6 @@ from typer.core import TyperCommand
 
 from invaug.lab.config.schema import PLACES, RECORDS
 
-Fixed = tuple[str, Any, Any, Any]
-"""Name, type, typer's option, default."""
 FIRST = "Options"
 ALL = "--help-all"
 
@@ -66,15 +65,18 @@ def _print_all(ctx: typer.Context, wanted: bool) -> None:
         raise typer.Exit
 
 
-def with_config(function: Callable[..., None], fixed: list[Fixed]) -> Callable[..., None]:
-    """Return the command: its own flags, then one for each setting of the config."""
+def with_config(function: Callable[..., None]) -> Callable[..., None]:
+    """Return the command: the flags of the function's own parameters, then one for each setting of the config."""
+    hints = get_type_hints(function, include_extras=True)
+    own = [p for p in inspect.signature(function).parameters.values() if p.kind is not p.VAR_KEYWORD]
+    head = [p.replace(annotation=hints[p.name], kind=p.KEYWORD_ONLY) for p in own]
     option = typer.Option(ALL, is_eager=True, callback=_print_all, help="list every setting and exit")
-    head = [
-        inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, default=default, annotation=Annotated[kind, option])
-        for name, kind, option, default in [*fixed, ("help_all", bool, option, False)]
-    ]
-    parameters = head + _flags({name for name, *_ in fixed})
+    help_all = inspect.Parameter(
+        "help_all", inspect.Parameter.KEYWORD_ONLY, default=False, annotation=Annotated[bool, option]
+    )
+    parameters = [*head, help_all, *_flags({p.name for p in own})]
 
+    @wraps(function)
     def command(**values: Any) -> None:
         values.pop("help_all", None)
         function(**values)

@@ -6,6 +6,9 @@ import re
 import sys
 from collections.abc import Sequence
 from itertools import pairwise
+from typing import Any
+
+import typer
 
 from invaug.lab.cli import reading, training
 from invaug.lab.cli.app import app
@@ -15,6 +18,7 @@ from invaug.lab.errors import RunError, UserError
 from invaug.lab.terminal import outlets, say
 from invaug.lab.train.signals import Stopped
 
+UsageError: type[Exception] = typer.BadParameter.__mro__[1]  # click's own, which newer versions of typer carry inside
 __all__ = ["app", "main", "reading", "training"]  # the two register their commands
 
 
@@ -37,27 +41,20 @@ def _run() -> None:
     except OSError as error:
         where = f" {error.filename}" if error.filename else ""
         _stop(f"cannot use{where}: {error.strerror}" if error.strerror else str(error), 1)
-    except KeyboardInterrupt:  # before there is a run that could be saved
+    except (KeyboardInterrupt, typer.Abort):  # before there is a run that could be saved
         raise SystemExit(130) from None
-    except Exception as error:
-        _stop_for(error)
+    except UsageError as error:
+        _stop_usage(error)
     raise SystemExit(code if isinstance(code, int) else 0)
 
 
-def _stop_for(error: Exception) -> None:
-    """Stop as the parser or the run asks, by the names of their errors: importing them would cost every --help."""
-    kind = type(error).__name__
-    if kind == "NoArgsIsHelpError":
+def _stop_usage(error: Any) -> None:
+    """Stop because of a wrong flag or a missing argument; print the help if there was none at all."""
+    if len(sys.argv) == 1:
         print(error)
         raise SystemExit(2) from None
-    if kind == "Abort":
-        raise SystemExit(130) from None
-    if hasattr(error, "format_message"):  # a wrong flag, a missing argument
-        message = error.format_message()
-        if removed := _removed_flag(message):
-            _stop(removed, 2)
-        _stop(f"{message}{_value_of(message, sys.argv)} (invaug --help)", 2)
-    raise error
+    message = error.format_message()
+    _stop(_removed_flag(message) or f"{message}{_value_of(message, sys.argv)} (invaug --help)", 2)
 
 
 def _removed_flag(message: str) -> str | None:

@@ -8,7 +8,7 @@ from typing import Annotated
 
 import typer
 
-from invaug.lab.cli.app import Json, app
+from invaug.lab.cli.app import DataDir, Json, app
 from invaug.lab.config import build
 from invaug.lab.errors import UserError, nearest
 from invaug.lab.terminal import plain
@@ -21,7 +21,7 @@ Trust = Annotated[bool, typer.Option("--trust-model", help="run the code of the 
 def evaluate(
     run: RunPath,
     data: Annotated[str | None, typer.Option(help="another dataset than the run's")] = None,
-    data_dir: Annotated[Path | None, typer.Option(help="where datasets lie [env: INVAUG_DATA]")] = None,
+    data_dir: DataDir = None,
     draws: Annotated[int, typer.Option(min=1, help="random transformations per image")] = 16,
     images: Annotated[int, typer.Option(min=1, help="images for the table of operations and levels")] = 256,
     device: Annotated[str, typer.Option(help="cpu, cuda, mps")] = "cpu",
@@ -42,7 +42,7 @@ def certify(
     run: RunPath,
     images: Annotated[int | None, typer.Option(help="held-out images to check [512, or all]")] = None,
     data: Annotated[str | None, typer.Option(help="another dataset than the run's")] = None,
-    data_dir: Annotated[Path | None, typer.Option(help="where datasets lie [env: INVAUG_DATA]")] = None,
+    data_dir: DataDir = None,
     confidence: Annotated[float, typer.Option(help="probability that an interval holds")] = 0.95,
     device: Annotated[str, typer.Option(help="cpu, cuda, mps")] = "cpu",
     trust_model: Trust = False,
@@ -96,7 +96,7 @@ def predict(
         print(plain(f"{row['file']}: {guesses}"))
 
 
-RunPaths = Annotated[list[Path], typer.Argument(metavar="RUN", help="folders of runs, or folders that hold some")]
+RunPaths = Annotated[list[Path], typer.Argument(metavar="RUN", help="folders of runs, or folders that contain some")]
 
 
 @app.command()
@@ -108,7 +108,7 @@ def report(
     figures: Annotated[Path | None, typer.Option(help="folder for every figure as SVG and PNG")] = None,
     tables: Annotated[Path | None, typer.Option(help="folder for every table as CSV, Markdown and LaTeX")] = None,
 ) -> None:
-    """Make one page of what runs say; several are compared.
+    """Write one page about a run, or about several compared.
 
     Example: invaug report runs/a runs/b -o report.html
     """
@@ -123,7 +123,7 @@ def watch(
     runs: RunPaths,
     port: Annotated[int, typer.Option(min=0, max=65535, help="port on this machine; 0 takes a free one")] = 0,
 ) -> None:
-    """Serve the page of runs on this machine while they train.
+    """Serve the report of runs to a browser on this machine while they train.
 
     Example: invaug watch runs/a
     """

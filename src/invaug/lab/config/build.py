@@ -152,9 +152,10 @@ def _first_line(error: ValidationError) -> str:
     first = error.errors()[0]
     place, value, rule = [str(part) for part in first["loc"]], first["input"], first["msg"]
     message = rule.removeprefix("Input ").removeprefix("Value error, ")
-    if len(place) < 2 or message.startswith("unknown"):  # a check of a whole record, or one that names the value
+    is_own_check = first["type"] == "value_error" and len(place) < 2  # of a whole record, whose message says it all
+    if is_own_check or message.startswith("unknown"):
         return message
-    key = ".".join(place) if place[0] == "families" else place[0] if place[1] == "name" else place[1]
+    key = ".".join(place) if place[0] == "families" else place[0] if place[1:] in ([], ["name"]) else place[1]
     if first["type"] == "literal_error" and isinstance(value, str):
         choices = [part.strip("'") for part in first["ctx"]["expected"].replace(" or ", ", ").split(", ")]
         return f"unknown {key} {value}, {nearest(value, choices)}"

@@ -32,7 +32,7 @@ class Method:
     """A setting without which it cannot run, and the sentence that says so."""
     default_set: str = "mild"
     sampler: str = "metropolis_hastings"
-    """How proposals are kept: a sampler of `invaug`."""
+    """How proposals are kept: a function of `invaug.samplers`."""
     policy: str = ""
     """What transforms the images of plain training: `module.function` of `invaug.lab.baselines`."""
     keeps_clean: bool = True

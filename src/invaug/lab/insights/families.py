@@ -1,4 +1,4 @@
-"""Families: the operations that belong to one symmetry, how far they go, and what they do to the images at hand."""
+"""Families: the operations that belong to one symmetry, how far they go, and what they do to given images."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from invaug import TransformSet, sets
+from invaug import sets
 from invaug.lab.errors import UserError
 from invaug.transforms.ops import Op
 
@@ -17,11 +17,11 @@ Ranges = dict[str, bool | tuple[float, float]]
 """Operations and their ranges: True for those without a magnitude, else the first and the last one."""
 
 UNITS = {"Rotate": "°", "Rotation": " rad", "TranslateX": " px", "TranslateY": " px", "Translation": " px"}
-N_LOOKED_AT = 256  # images that show what a family does
+N_SEEN = 256  # images that show what a family does
 ALMOST_ALL = 0.99
 
 
-def usual(height: int, width: int) -> dict[str, Ranges]:
+def usual_families(height: int, width: int) -> dict[str, Ranges]:
     """Return the families people ask about, at ranges that suit the size of the images."""
     side = min(height, width)
     given: dict[str, dict[str, sets.Range]] = {
@@ -40,10 +40,10 @@ def usual(height: int, width: int) -> dict[str, Ranges]:
     }
     if side < 8:
         raise UserError(f"images of {height} x {width} pixels are too small for the usual families: give your own")
-    return {name: explicit(name, ranges) for name, ranges in given.items()}
+    return {name: explicit_ranges(name, ranges) for name, ranges in given.items()}
 
 
-def explicit(name: str, ranges: Mapping[str, sets.Range]) -> Ranges:
+def explicit_ranges(name: str, ranges: Mapping[str, sets.Range]) -> Ranges:
     """Return the ranges as pairs of magnitudes."""
     try:
         ops = sets.of(ranges).ops
@@ -52,18 +52,19 @@ def explicit(name: str, ranges: Mapping[str, sets.Range]) -> Ranges:
     return {op.name: (round(op.start, 4), round(op.stop, 4)) if op.has_magnitude else True for op in ops}
 
 
-def transforms_of(ranges: Ranges) -> TransformSet:
-    """Return the family as a set."""
-    return sets.of(ranges)
-
-
 def is_graded(ranges: Ranges) -> bool:
     """Whether the family can go less far: a flip cannot."""
     return any(pair is not True for pair in ranges.values())
 
 
-def scaled(ranges: Ranges, factor: float) -> Ranges:
-    """Return the family going only a part as far from doing nothing; operations without a magnitude drop out of it."""
+def scale_ranges(ranges: Ranges, factor: float) -> Ranges:
+    """Return the family going only a part as far from doing nothing; operations without a magnitude drop out.
+
+    >>> scale_ranges({"Rotate": (0.0, 180.0), "Invert": True}, 0.5)
+    {'Rotate': (0.0, 90.0)}
+    """
+    if factor == 1:
+        return dict(ranges)
     pairs = {name: pair for name, pair in ranges.items() if not isinstance(pair, bool)}
     return {name: _towards_nothing(*pair, factor) for name, pair in pairs.items()} or dict(ranges)
 
@@ -74,8 +75,8 @@ def _towards_nothing(start: float, stop: float, factor: float) -> tuple[float, f
 
 
 def in_words(ranges: Ranges) -> str:
-    """Return how far a family goes: `Rotate ±180°`."""
-    return ", ".join(_range_in_words(op, ranges[op.name]) for op in transforms_of(ranges).ops)
+    """Return how far a family goes, such as `Rotate ±180°`."""
+    return ", ".join(_range_in_words(op, ranges[op.name]) for op in sets.of(ranges).ops)
 
 
 def _range_in_words(op: Op, pair: bool | tuple[float, float]) -> str:
@@ -88,34 +89,34 @@ def _range_in_words(op: Op, pair: bool | tuple[float, float]) -> str:
 
 
 class Effect(NamedTuple):
-    """What a family does to images: the shares it leaves as they are, and of which it leaves nothing."""
+    """What a family does to images: the share it leaves unchanged, and the share it leaves nothing of."""
 
     unchanged: float
     destroyed: float
 
 
-def effect(images: Tensor, ranges: Ranges) -> Effect:
-    """Return what the family does to some of the images."""
-    some = images[:N_LOOKED_AT]
-    transforms = transforms_of(ranges)
+def measure_effect(images: Tensor, ranges: Ranges) -> Effect:
+    """Return what the family does to the first few images."""
+    some = images[:N_SEEN]
+    transforms = sets.of(ranges)
     changed = transforms.apply(some, transforms.draw(len(some), generator=torch.Generator().manual_seed(0)))
     unchanged = (changed == some).flatten(1).all(1)
-    had_something, has_nothing = ~_flat(some), _flat(changed)
+    had_something, has_nothing = ~_is_blank(some), _is_blank(changed)
     destroyed = (had_something & has_nothing).sum() / had_something.sum().clamp(min=1)
     return Effect(float(unchanged.float().mean()), float(destroyed))
 
 
-def _flat(images: Tensor) -> Tensor:
-    """Return which images are of one value in every channel."""
+def _is_blank(images: Tensor) -> Tensor:
+    """Return which images have a single value in every channel."""
     pixels = images.flatten(2)
     return (pixels.amax(2) == pixels.amin(2)).all(1)
 
 
-def usable(families: Mapping[str, Ranges], images: Tensor) -> tuple[dict[str, Ranges], list[str]]:
-    """Return the families that can be asked about, and those that change nothing; one that destroys all is refused."""
+def leave_out_idle(families: Mapping[str, Ranges], images: Tensor) -> tuple[dict[str, Ranges], list[str]]:
+    """Return the families that change the images, and the names of the others; refuse one that destroys every image."""
     kept, idle = {}, []
     for name, ranges in families.items():
-        found = effect(images, ranges)
+        found = measure_effect(images, ranges)
         if found.destroyed > ALMOST_ALL:
             raise UserError(f"family {name} leaves nothing of the images ({in_words(ranges)}): give it a smaller range")
         if found.unchanged > ALMOST_ALL:

@@ -1,4 +1,4 @@
-"""What the gammas of symmetries say: verdicts, sentences, a ranking, and a set to train with."""
+"""What the gammas of symmetries mean: verdicts, sentences, a ranking, and a set to train with."""
 
 from __future__ import annotations
 
@@ -7,18 +7,18 @@ from dataclasses import asdict, dataclass
 from statistics import fmean
 from typing import Any
 
-from invaug.lab.config import build as configs
-from invaug.lab.insights.families import Ranges, in_words, is_graded, scaled
+from invaug.lab.config.build import dump
+from invaug.lab.insights.families import Ranges, in_words, is_graded, scale_ranges
+from invaug.lab.insights.thresholds import FULLY, MOSTLY, VERDICTS
 from invaug.lab.report.intervals import Estimate, estimate
-from invaug.lab.report.sections.insights import FULLY, MOSTLY, VERDICTS
 
 DEPENDS = 0.1  # share of held-out images lost under a family that says labels depend on it
-LEARNED, PARTLY, NOT = VERDICTS
+LEARNED, MOSTLY_LEARNED, NOT = VERDICTS
 
 
 @dataclass(frozen=True)
 class Finding:
-    """What the trainings say of one family."""
+    """What the trainings found about one family."""
 
     name: str
     ranges: Ranges
@@ -28,7 +28,7 @@ class Finding:
     """On held-out images under uniform draws of the family, one per seed."""
     accuracies: list[float]
     factor: float = 1.0
-    """The part of the range up to which it is learned; 0: none that was tried."""
+    """The part of the range up to which it is learned; 0 if none that was tried is."""
 
     @property
     def gamma(self) -> Estimate:
@@ -39,12 +39,12 @@ class Finding:
     def verdict(self) -> str:
         """One of `VERDICTS`."""
         mean = fmean(self.gammas)
-        return LEARNED if mean <= FULLY else PARTLY if mean <= MOSTLY else NOT
+        return LEARNED if mean <= FULLY else MOSTLY_LEARNED if mean <= MOSTLY else NOT
 
     @property
     def learned(self) -> Ranges | None:
         """The family as far as it is learned."""
-        return None if not self.factor else self.ranges if self.factor == 1 else scaled(self.ranges, self.factor)
+        return scale_ranges(self.ranges, self.factor) if self.factor else None
 
 
 @dataclass(frozen=True)
@@ -54,7 +54,7 @@ class Answer:
     data: str
     model: str
     accuracies: list[float]
-    """On held-out images as they are, one per seed."""
+    """On clean held-out images, one per seed."""
     findings: list[Finding]
     idle: list[str]
     """Families that change none of the images."""
@@ -80,8 +80,8 @@ class Answer:
             "unchanged": self.idle,
             "seconds": self.seconds,
             "suggested": self.suggested,
-            "code": code(self),
-            "toml": toml(self),
+            "code": as_code(self),
+            "toml": as_toml(self),
         }
 
 
@@ -93,46 +93,45 @@ def _row(found: Finding, answer: Answer) -> dict[str, Any]:
         "interval": list(gamma.interval) if gamma.interval else None,
         "verdict": found.verdict,
         "learned_range": found.learned,
-        "reading": reading(found, answer),
+        "reading": explain(found, answer),
     }
 
 
-def reading(found: Finding, answer: Answer) -> str:
-    """Return in one sentence what the gamma of a family says."""
+def explain(found: Finding, answer: Answer) -> str:
+    """Return in one sentence what the gamma of a family means."""
     clean, under = fmean(answer.accuracies), fmean(found.accuracies)
-    words = in_words(found.ranges)
-    right = f"{under:.0%} of held-out images right under it, {clean:.0%} without"
     gap = f"{fmean(found.gammas):.1%} of the loss of a guess is left on training images"
-    if found.verdict == LEARNED:
-        return f"{found.name} is learned as far as tried: {gap} ({words}; {right})."
-    if found.verdict == PARTLY:
-        return f"{found.name} is mostly learned as far as tried: {gap} ({words}; {right})."
-    if found.learned:
-        rest = f"it is learned up to {in_words(found.learned)}."
-    else:
-        rest = "no range that was tried is learned." if is_graded(found.ranges) else "leave it out."
+    right = f"{under:.0%} of held-out images classified correctly under it, {clean:.0%} without"
+    numbers = f"{gap} ({in_words(found.ranges)}; {right})"
+    if found.verdict != NOT:
+        return f"{found.name} is {found.verdict} as far as tried: {numbers}."
+    graded = is_graded(found.ranges)
+    reason = " in this time"
     if clean - under > DEPENDS:
-        lost = "labels change or get lost that far out" if is_graded(found.ranges) else "labels depend on it"
-        return f"{found.name} is not learned, {lost}: {gap} ({words}; {right}); {rest}"
-    return f"{found.name} is not learned in this time: {gap} ({words}; {right}); {rest}"
+        reason = ", labels change or get lost that far out" if graded else ", labels depend on it"
+    rest = "no range that was tried is learned" if graded else "leave it out"
+    if found.learned:
+        rest = f"it is learned up to {in_words(found.learned)}"
+    return f"{found.name} is not learned{reason}: {numbers}; {rest}."
 
 
-def code(answer: Answer) -> str:
+def as_code(answer: Answer) -> str:
     """Return the suggested set as Python."""
     lines = [f'    "{op}": {pair!r},' for op, pair in answer.suggested.items()]
     return "\n".join(["from invaug import sets", "", "transforms = sets.of({", *lines, "})"]) if lines else ""
 
 
-def toml(answer: Answer) -> str:
+def as_toml(answer: Answer) -> str:
     """Return the suggested set as a config of `invaug train`."""
-    return configs.dump({"families": {"suggested": answer.suggested}}) if answer.suggested else ""
+    return dump({"families": {"suggested": answer.suggested}}) if answer.suggested else ""
 
 
-def lines(answer: Answer) -> Iterator[str]:
+def summary_lines(answer: Answer) -> Iterator[str]:
     """Yield the answer for people: ranking, sentences, suggestion."""
     n, accuracy = len(answer.accuracies), fmean(answer.accuracies)
-    yield f"{answer.data}: {answer.model}, {n} seed{'s' * (n > 1)}, {accuracy:.1%} of held-out images right"
-    yield "gamma: the gap between transformed and clean loss that is left on training images, as a share of a guess's"
+    seeds = f"{n} seed{'s' * (n > 1)}"
+    yield f"{answer.data}: {answer.model}, {seeds}, {accuracy:.1%} of held-out images classified correctly"
+    yield "gamma: the gap between transformed and clean loss left on training images, as a share of the loss of a guess"
     yield ""
     width = max(20, *(len(found.name) for found in answer.findings))
     yield f"{'family':{width}}  {'gamma':>14}  verdict         learned up to"
@@ -144,9 +143,9 @@ def lines(answer: Answer) -> Iterator[str]:
     yield ""
     first = answer.ranking[0]
     yield f"Smallest gamma: {first.name}, the symmetry the network has learned most fully."
-    yield from (reading(found, answer) for found in answer.ranking)
+    yield from (explain(found, answer) for found in answer.ranking)
     if not answer.suggested:
         yield "No family is learned: nothing to suggest."
         return
     yield ""
-    yield from code(answer).splitlines()
+    yield from as_code(answer).splitlines()

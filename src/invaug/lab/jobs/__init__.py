@@ -1,1 +1,1 @@
-"""Many trainings as one work: each in a folder of its own, skipped when done, going on when broken, side by side."""
+"""Many trainings as one piece of work: each in a folder of its own, skipped when done, resumed, side by side."""

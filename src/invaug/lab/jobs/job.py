@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
@@ -19,17 +19,19 @@ OUTCOME, FAILURE = "outcome.json", "failed.json"
 
 @dataclass(frozen=True)
 class Job:
-    """What is trained, and where its files lie."""
+    """What to train, and where its files go."""
 
     label: str
     settings: Mapping[str, Any]
-    """A config without its seed."""
+    """A config without its seed, by the short names of the flags."""
     seed: int
     folder: Path
     unit_inputs: bool = False
     """Whether the network sees pixels in 0 to 1, not normalised."""
+    under_families: bool = False
+    """Whether the outcome has loss and accuracy on new images under each family."""
     places: Mapping[str, Any] = field(default_factory=dict)
-    """Settings that say where files lie on this machine: data_dir, policy."""
+    """Settings that say where files are on this machine: data_dir, policy."""
 
     @property
     def name(self) -> str:
@@ -42,31 +44,33 @@ class Job:
 
     @property
     def digest(self) -> str:
-        """What the run is, in 64 letters."""
+        """The identity of the training, in 64 letters."""
         return hashlib.sha256(f"{identity(self.settings, self.unit_inputs)} {self.seed}".encode()).hexdigest()
 
     def found(self) -> dict[str, Any] | None:
-        """Return the outcome of the run if it is done."""
-        there = atomic.read_json(self.folder / OUTCOME)
-        if there is not None and there.get("digest") != self.digest:
+        """Return the outcome if the job is done."""
+        outcome = atomic.read_json(self.folder / OUTCOME)
+        if outcome is not None and outcome.get("digest") != self.digest:
             raise UserError(f"{self.folder} holds a run with other settings: choose another --out, or remove it")
-        return there
+        return outcome
 
     def failure(self) -> str | None:
-        """Return why the run failed, if it did."""
-        there = atomic.read_json(self.folder / FAILURE)
-        return str(there.get("reason")) if there and there.get("digest") == self.digest else None
+        """Return why the job failed, if it did."""
+        failed = atomic.read_json(self.folder / FAILURE)
+        return str(failed.get("reason")) if failed and failed.get("digest") == self.digest else None
 
-    def keep(self, found: Mapping[str, Any]) -> None:
+    def keep(self, outcome: Mapping[str, Any]) -> None:
         """Write the outcome."""
-        self.folder.mkdir(parents=True, exist_ok=True)
-        atomic.write_text(self.folder / OUTCOME, json.dumps({"digest": self.digest, **found}))
+        self._write(OUTCOME, outcome)
         (self.folder / FAILURE).unlink(missing_ok=True)
 
     def fail(self, reason: str) -> None:
         """Write why there is no outcome."""
+        self._write(FAILURE, {"reason": reason})
+
+    def _write(self, name: str, content: Mapping[str, Any]) -> None:
         self.folder.mkdir(parents=True, exist_ok=True)
-        atomic.write_text(self.folder / FAILURE, json.dumps({"digest": self.digest, "reason": reason}))
+        atomic.write_text(self.folder / name, json.dumps({"digest": self.digest, **content}))
 
     def as_json(self) -> str:
         """Return the job on one line, for another process."""
@@ -81,5 +85,13 @@ class Job:
 
 def identity(settings: Mapping[str, Any], unit_inputs: bool = False) -> str:
     """Return what makes two jobs the same training: every setting, given or by default."""
-    config = build(settings).flat("json")
-    return json.dumps([config, unit_inputs], sort_keys=True)
+    return json.dumps([build(settings).flat("json"), unit_inputs], sort_keys=True)
+
+
+def unfinished(jobs: Iterable[Job], skip: Callable[[Job], None]) -> Iterator[Job]:
+    """Yield the jobs that are not done yet; `skip` gets the others."""
+    for job in jobs:
+        if job.found() is None:
+            yield job
+        else:
+            skip(job)

@@ -1,4 +1,4 @@
-"""What a run says at its end, as plain numbers: from its record and one look at the test images."""
+"""The numbers of a finished run, from its record."""
 
 from __future__ import annotations
 
@@ -9,7 +9,6 @@ from typing import Any
 
 from invaug.lab.config.levels import is_rule
 from invaug.lab.config.methods import METHODS
-from invaug.lab.config.resolve import SMALLEST_SHARE
 from invaug.lab.config.schema import Config
 
 Row = Mapping[str, Any]
@@ -19,25 +18,24 @@ PLAIN = ("Identity", "AutoContrast", "Equalize")
 """Operations without a level."""
 EXTREME = 5 / 6  # of the way from doing nothing to the largest magnitude
 TEST, HELD_OUT = "test", "held_out"
+"""New images, as the numbers call them."""
 TRAIN = "train_clean"
-"""The images a run is measured on when it is done."""
+"""The clean training images, as the record calls them."""
 POINTS = 21  # of a curve
 BINS = 6  # of the levels in the results
 
 
 def numbers(config: Config, rows: Sequence[Row]) -> dict[str, float]:
     """Return everything the tables need, from the epochs of the record."""
-    last, tested = rows[-1], tested_in(rows[-1])
-    new = TEST if "test_accuracy" in tested else HELD_OUT
+    last, seconds = rows[-1], [row["seconds"] for row in rows]
     found = {
-        **tested,
-        "train_error": 1 - tested["train_accuracy"], f"{new}_error": 1 - tested[f"{new}_accuracy"],
-        "gap": tested["train_accuracy"] - tested[f"{new}_accuracy"],
-        "seconds": sum(row["seconds"] for row in rows),
-        "seconds_per_epoch": _mean([row["seconds"] for row in rows[1:] or rows]),
-        "seconds_fastest_epoch": min(row["seconds"] for row in rows),
-        "passes": passes(config), **_gammas(config, rows),
-    }  # fmt: skip
+        **_measured(last),
+        "seconds": sum(seconds),
+        "seconds_per_epoch": _mean(seconds[1:] or seconds),
+        "seconds_fastest_epoch": min(seconds),
+        "passes": passes(config),
+        **_gammas(config, rows),
+    }
     if last["constraint_loss"]:
         found["constraint_loss"] = _mean(last["constraint_loss"])
     if last["kept"] and not config.families:
@@ -46,33 +44,33 @@ def numbers(config: Config, rows: Sequence[Row]) -> dict[str, float]:
     return {name: round(value, 6) for name, value in found.items() if value is not None and math.isfinite(value)}
 
 
-def tested_in(row: Row) -> dict[str, float]:
-    """Return loss and accuracy on images as they are: of the test or held-out images, and of the training images."""
-    names = {TEST: TEST, "val": HELD_OUT, TRAIN: "train"}
-    return {
-        f"{name}_{key}": row[f"{split}_{key}"]
-        for split, name in names.items()
-        for key in ("loss", "accuracy")
-        if f"{split}_{key}" in row
-    }
+def _measured(row: Row) -> dict[str, float]:
+    """Return loss, accuracy and error on clean images, of the test or held-out and of the training images."""
+    found: dict[str, float] = {}
+    for split, name in ((TEST, TEST), ("val", HELD_OUT), (TRAIN, "train")):
+        if f"{split}_accuracy" in row:
+            loss, accuracy = row[f"{split}_loss"], row[f"{split}_accuracy"]
+            found |= {f"{name}_loss": loss, f"{name}_accuracy": accuracy, f"{name}_error": 1 - accuracy}
+    new = TEST if "test_accuracy" in found else HELD_OUT
+    return {**found, "gap": found["train_accuracy"] - found[f"{new}_accuracy"]}
 
 
 def passes(config: Config, gamma: float = 1.0) -> float:
-    """Return the passes a training image costs: forward 1, backward 2, a scored proposal 1.
+    """Return the passes that a training image costs: forward 1, backward 2, a scored proposal 1.
 
     Args:
+        config: A resolved config.
         gamma: The sum of all gammas, which decides how many images one view per image transforms, and so scores.
     """
     row, method = METHODS[config.method.name], config.method
     if not row.is_constrained:
         return 3.0
-    proposals, n_constraints = method.n_steps + 1 if method.n_steps else 0, max(len(config.families), 1)
+    share, n_constraints = float(method.share), max(len(config.families), 1)
+    proposals = method.n_steps + 1 if method.n_steps else 0
     if method.views == "one" and row.keeps_clean:
-        least = SMALLEST_SHARE if method.share == "auto" else method.share
-        measured = proposals * max(gamma / (1 + gamma) / n_constraints, least) if proposals else least
-        of_clean = least if is_rule(method.epsilon) and row.holds_epsilon else 0.0
-        return 3.0 + n_constraints * (measured + of_clean)
-    share = 1.0 if method.share == "auto" else method.share
+        transformed = proposals * max(gamma / (1 + gamma) / n_constraints, share) if proposals else share
+        clean = share if is_rule(method.epsilon) and row.holds_epsilon else 0.0
+        return 3.0 + n_constraints * (transformed + clean)
     return 3 * row.keeps_clean + share * n_constraints * method.n_views * (proposals + 3)
 
 
@@ -82,7 +80,7 @@ def _mean(values: Sequence[float | None]) -> float:
 
 
 def _gammas(config: Config, rows: Sequence[Row]) -> dict[str, float]:
-    """Return gamma at the end of each quarter and at its highest; of several families only at the end."""
+    """Return gamma at the end of each quarter and its highest; with several families only at the end."""
     if not rows[-1]["gamma"]:
         return {}
     if config.families:
@@ -95,7 +93,7 @@ def _gammas(config: Config, rows: Sequence[Row]) -> dict[str, float]:
 
 
 def _sampled(config: Config, row: Row) -> dict[str, float]:
-    """Return what an epoch kept: entropy, the share of geometric operations, how often extremes against uniform."""
+    """Return what an epoch kept: entropy, the share of geometric operations, extreme levels relative to uniform."""
     shares, histograms = operations(row), row["kept"][0]
     graded = {op: counts for op, counts in histograms.items() if op not in PLAIN}
     total = sum(map(sum, graded.values()))
@@ -112,21 +110,21 @@ def _sampled(config: Config, row: Row) -> dict[str, float]:
 
 
 def _extremes(op: str, n_levels: int, least: int) -> list[int]:
-    """Return the levels near the ends that change most: both for blends, which do nothing half-way."""
+    """Return the levels that change images most: near both ends for blends, which do nothing half-way."""
     top = n_levels - 1
     far = [abs(2 * level / top - 1) if op in BLENDS else level / top for level in range(n_levels)]
     return [level for level in range(least, n_levels) if far[level] > EXTREME]
 
 
 def operations(row: Row) -> dict[str, float]:
-    """Return how often each operation was kept, as shares."""
+    """Return the share of each operation among those kept."""
     counts = {op: sum(levels) for op, levels in row["kept"][0].items()}
     total = max(sum(counts.values()), 1)
     return {op: round(count / total, 4) for op, count in counts.items()}
 
 
 def levels(row: Row) -> dict[str, list[float]]:
-    """Return how often each part of an operation's levels was kept, as shares of the operation."""
+    """Return the share of each part of an operation's levels among those kept."""
     return {op: _binned(counts) for op, counts in row["kept"][0].items() if op not in PLAIN}
 
 
@@ -137,7 +135,7 @@ def _binned(counts: Sequence[int]) -> list[float]:
 
 
 def extras(config: Config, rows: Sequence[Row]) -> dict[str, Any]:
-    """Return the curve of gamma, and operations and levels of the first and the last epoch."""
+    """Return the curve of gamma, and the operations and levels kept in the first and the last epoch."""
     if not rows[-1]["gamma"]:
         return {}
     count = min(POINTS, len(rows))

@@ -11,6 +11,7 @@ from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn, Ti
 
 from invaug.lab.jobs.job import Job
 from invaug.lab.jobs.measures import HELD_OUT, TEST
+from invaug.lab.run import record
 from invaug.lab.train.display import Screen
 
 Cost = Callable[[Job], float]
@@ -18,7 +19,7 @@ Cost = Callable[[Job], float]
 
 @dataclass
 class Bar:
-    """What moves the bar: a job counts as much as it is estimated to cost."""
+    """Moves the bar; a job counts as much as it is estimated to cost."""
 
     progress: Progress
     task: Any
@@ -29,8 +30,7 @@ class Bar:
     cost: Cost
     running: dict[str, float] = field(default_factory=dict)
     """How much of each running job is done, by its name."""
-    behind: float = 0.0
-    """The cost of those that have ended."""
+    done_cost: float = 0.0
 
     def start(self, job: Job) -> None:
         """Name the job."""
@@ -39,42 +39,54 @@ class Bar:
 
     def skip(self, job: Job) -> None:
         """Count a job that was done before."""
-        self.behind += self.cost(job)
+        self.done_cost += self.cost(job)
         self.ended += 1
 
     def reached(self, job: Job, epochs: int) -> None:
-        """Move to where a job is."""
-        self.running[job.name] = min(epochs / max(job.config().train.epochs, 1), 1.0) * self.cost(job)
+        """Move to the epoch that a job has reached."""
+        self.running[job.name] = min(epochs / job.config().train.epochs, 1.0) * self.cost(job)
         self._show()
 
     def done(self, job: Job) -> None:
-        """Move to the end of the job, and say what came of it."""
+        """Move to the end of the job, and print its accuracy."""
         self.running.pop(job.name, None)
-        self.behind += self.cost(job)
-        self.ended += 1
+        self.skip(job)
         self._show()
         if not self.quiet:
             found = job.found()
-            said = _said(found["numbers"]) if found else "failed"
-            line = f"{self.ended} of {self.most}: {job.name}: {said}"
+            result = _accuracy(found["numbers"]) if found else "failed"
+            line = f"{self.ended} of {self.most}: {job.name}: {result}"
             self.console.print(line, highlight=False, soft_wrap=True)
 
     def _show(self) -> None:
         now = f"run {min(self.ended + 1, self.most)} of {self.most}: {', '.join(self.running)}"
-        self.progress.update(self.task, completed=self.behind + sum(self.running.values()), name=now)
+        self.progress.update(self.task, completed=self.done_cost + sum(self.running.values()), name=now)
 
 
-def _said(numbers: Mapping[str, float]) -> str:
+def epochs_of(job: Job) -> int:
+    """Return how many epochs of a job are done, by its record."""
+    try:
+        return (job.folder / record.NAME).read_bytes().count(b"\n")
+    except OSError:
+        return 0
+
+
+def _accuracy(numbers: Mapping[str, float]) -> str:
     new = TEST if "test_accuracy" in numbers else HELD_OUT
-    return f"{new.replace('_', ' ')} {numbers[f'{new}_accuracy']:.2%}"
+    return f"{new.replace('_', '-')} accuracy {numbers[f'{new}_accuracy']:.2%}"
 
 
 @contextmanager
 def bar(most: int, ended: int, total: float, cost: Cost, console: Screen, quiet: bool) -> Iterator[Bar]:
-    """Show the progress of the jobs that are not done yet, of a cost in all."""
-    with Progress(
-        TextColumn("{task.fields[name]}", markup=False), BarColumn(), TimeElapsedColumn(), TimeRemainingColumn(),
-        console=console, transient=True, disable=quiet or not console.is_terminal,
-    ) as progress:  # fmt: skip
+    """Show the progress of jobs.
+
+    Args:
+        most: How many jobs there are at most.
+        ended: How many of them were done before.
+        total: The cost of the others.
+    """
+    columns = (TextColumn("{task.fields[name]}", markup=False), BarColumn(), TimeElapsedColumn(), TimeRemainingColumn())
+    hidden = quiet or not console.is_terminal
+    with Progress(*columns, console=console, transient=True, disable=hidden) as progress:
         task = progress.add_task("", total=total, name="loading")
         yield Bar(progress, task, console, quiet, ended, most, cost)

@@ -1,18 +1,16 @@
-"""Jobs on Ray: on this machine, or on a cluster by its address. Ray starts the job of a killed worker again."""
+"""Jobs on Ray: on this machine, or on a cluster by its address. Ray restarts the job of a killed worker."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from typing import Any
 
 from invaug.lab.errors import UserError, reason_of
 from invaug.lab.jobs import worker
 from invaug.lab.jobs.job import Job
-from invaug.lab.jobs.progress import Bar
-from invaug.lab.train.signals import Signals
+from invaug.lab.jobs.pool import RAY
 
 RETRIES = 3
-WAIT = 0.5  # seconds between looks at a signal
+PATIENCE = 60  # seconds a task has to save and end
 
 
 def connect(on: str) -> Any:
@@ -23,44 +21,46 @@ def connect(on: str) -> Any:
         raise UserError(f"--on {on} needs Ray: pip install 'invaug[ray]'") from None
     if not ray.is_initialized():
         try:
-            ray.init(address=None if on == "ray" else on, include_dashboard=False, log_to_driver=False)
+            ray.init(address=None if on == RAY else on, include_dashboard=False, log_to_driver=False)
         except (ConnectionError, ValueError, RuntimeError) as error:
             raise UserError(f"no Ray at {on}: {reason_of(error)}") from None
     return ray
 
 
-def on_ray(jobs: Iterator[Job], bar: Bar, at_once: int, on: str, ended: Any, signals: Signals) -> None:
-    """Train so many jobs at once as tasks of Ray; what a task returns is written here, should its disk be another."""
-    ray = connect(on)
-    task = ray.remote(max_retries=RETRIES, num_cpus=1)(worker.train)
-    running: dict[Any, Job] = {}
-    more = True
-    try:
-        while running or more:
-            worker.stop_if(signals)
-            while more and len(running) < at_once:
-                job = next(jobs, None)
-                more = job is not None
-                if job:
-                    bar.start(job)
-                    running[task.remote(job.as_json())] = job
-            for ref in ray.wait(list(running), num_returns=1, timeout=WAIT)[0] if running else ():
-                job = running.pop(ref)
-                settle(ray, ref, job)
-                ended(job)
-    except BaseException:
-        for ref in running:
-            ray.cancel(ref)  # Ctrl-C for the worker: it saves and stops
-        ray.wait(list(running), num_returns=len(running), timeout=60) if running else None
-        raise
-    finally:
-        ray.shutdown()
+class RayTasks:
+    """Tasks of Ray that train a job each; what a task returns is written here, in case its disk is another."""
+
+    def __init__(self, on: str) -> None:
+        self.ray = connect(on)
+        self.task = self.ray.remote(max_retries=RETRIES, num_cpus=1)(worker.train)
+        self.running: dict[Any, Job] = {}
+
+    def start(self, job: Job) -> None:
+        """Start the task of a job."""
+        self.running[self.task.remote(job.as_json())] = job
+
+    def collect(self) -> list[Job]:
+        """Return the jobs whose tasks have ended."""
+        if not self.running:
+            return []
+        ended = self.ray.wait(list(self.running), num_returns=len(self.running), timeout=0)[0]
+        for task in ended:
+            keep_result(self.ray, task, self.running[task])
+        return [self.running.pop(task) for task in ended]
+
+    def stop(self) -> None:
+        """Send Ctrl-C to every task, so that it saves and stops; disconnect."""
+        for task in self.running:
+            self.ray.cancel(task)
+        if self.running:
+            self.ray.wait(list(self.running), num_returns=len(self.running), timeout=PATIENCE)
+        self.ray.shutdown()
 
 
-def settle(ray: Any, ref: Any, job: Job) -> None:
-    """Keep what a task returned."""
+def keep_result(ray: Any, task: Any, job: Job) -> None:
+    """Write what a task returned."""
     try:
-        told = ray.get(ref)
+        result = ray.get(task)
     except ray.exceptions.RayTaskError as error:
         if isinstance(error.cause, UserError):
             raise UserError(str(error.cause)) from None
@@ -69,7 +69,7 @@ def settle(ray: Any, ref: Any, job: Job) -> None:
     except ray.exceptions.RayError as error:  # its worker died more often than it may
         job.fail(reason_of(error))
         return
-    if told.get("outcome") and job.found() is None:
-        job.keep(told["outcome"])
-    elif told.get("failed"):
-        job.fail(told["failed"])
+    if result.get("outcome") and job.found() is None:
+        job.keep(result["outcome"])
+    elif result.get("failed"):
+        job.fail(result["failed"])

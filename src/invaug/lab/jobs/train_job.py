@@ -12,42 +12,40 @@ from typing import Any
 
 from lightning_fabric import Fabric
 
-from invaug.lab.config.build import build
 from invaug.lab.config.schema import Config
 from invaug.lab.data.load import Dataset
 from invaug.lab.errors import reason_of
 from invaug.lab.jobs import measures
 from invaug.lab.jobs.job import Job
-from invaug.lab.run import folder as run
 from invaug.lab.run import record
+from invaug.lab.run.folder import versions
 from invaug.lab.train import command as train
 from invaug.lab.train import ranks
 from invaug.lab.train.display import Screen
-from invaug.lab.train.loop import Measured
+from invaug.lab.train.measured import Measured
+from invaug.lab.train.summary import summarise
 
-HELD = 4  # datasets in memory
-EpochDone = Callable[[], None]
+N_DATASETS = 4  # in memory
 
 
 @dataclass
 class Trainer:
     """Keeps what several jobs share: the device and the last few datasets."""
 
-    data: dict[tuple[Any, ...], Dataset] = field(default_factory=dict)
-    _fabric: Fabric | None = None
+    datasets: dict[tuple[Any, ...], Dataset] = field(default_factory=dict)
+    fabrics: dict[tuple[Any, ...], Fabric] = field(default_factory=dict)
 
-    @property
-    def fabric(self) -> Fabric:
-        """Fabric, launched by the first run that needs it."""
-        if self._fabric is None:
-            self._fabric = ranks.launch(build({}))
-        return self._fabric
+    def fabric(self, config: Config) -> Fabric:
+        """Return Fabric for the device, precision and threads of a config; a job has one device."""
+        run = config.run
+        key = (run.device, run.precision, run.threads)
+        if key not in self.fabrics:
+            self.fabrics[key] = ranks.launch(config.replaced(devices=1))
+        return self.fabrics[key]
 
     def prepare(self, jobs: list[Job]) -> None:
         """Check every config and find the data of every run, before the first one starts."""
-        first = {job.settings.get("data", "digits"): job for job in reversed(jobs)}
-        for job in jobs:
-            job.config()
+        first = {job.config().data.name: job for job in reversed(jobs)}
         for job in first.values():
             self.load(job)
 
@@ -55,42 +53,50 @@ class Trainer:
         """Return the data of a run; the last few stay in memory."""
         config = job.config()
         key = (config.data.model_dump_json(), config.run.seed, job.unit_inputs)
-        if key not in self.data:
-            loaded = train.load_once(config, self.fabric, with_test=not config.data.val_fraction)
+        if key not in self.datasets:
+            loaded = train.load_once(config, self.fabric(config), with_test=not config.data.val_fraction)
             if job.unit_inputs:
                 channels = loaded.image_shape[0]
                 loaded = replace(loaded, mean=(0.0,) * channels, std=(1.0,) * channels)
-            self.data = dict(list(self.data.items())[1 - HELD :])
-            self.data[key] = loaded
-        return self.data[key]
+            self.datasets = dict([*self.datasets.items()][1 - N_DATASETS :])
+            self.datasets[key] = loaded
+        return self.datasets[key]
 
-    def __call__(self, job: Job, epoch_done: EpochDone) -> None:
+    def __call__(self, job: Job, on_epoch: Callable[[], None]) -> None:
         """Train the run to its end, or note why it failed."""
         try:
-            found = self._train(job, epoch_done)
+            outcome = self._train(job, on_epoch)
         except RuntimeError as error:  # a loss that is not finite, a device out of memory
             job.fail(getattr(error, "reason", "") or reason_of(error))
             return
-        job.keep(found)
+        job.keep(outcome)
 
-    def _train(self, job: Job, epoch_done: EpochDone) -> dict[str, Any]:
-        dataset = self.load(job)
-        config = train.resolve_for(job.config(), dataset, self.fabric)
-        train.train_one(
+    def _train(self, job: Job, on_epoch: Callable[[], None]) -> dict[str, Any]:
+        dataset, fabric = self.load(job), self.fabric(job.config())
+        config = train.resolve_for(job.config(), dataset, fabric)
+        training = train.train_one(
             config,
             dataset,
             job.folder,
-            self.fabric,
+            fabric,
             Screen(quiet=True),
             quiet=True,
             resume=(job.folder / "config.toml").exists(),
             measured=measured_in(dataset, config),
-            on_epoch=epoch_done,
+            on_epoch=on_epoch,
         )
         rows = record.read(job.folder)
-        versions = {name: run.versions()[name] for name in ("invaug", "torch") if name in run.versions()}
-        numbers = measures.numbers(config, rows)
-        return {"numbers": numbers, "versions": versions, **measures.extras(config, rows)}
+        outcome = {
+            "model": config.model.name,
+            "numbers": measures.numbers(config, rows),
+            "versions": {name: version for name, version in versions().items() if name in ("invaug", "torch")},
+            **measures.extras(config, rows),
+        }
+        if job.under_families:
+            split = dataset.val or dataset.test
+            found = summarise(config, dataset, job.folder, training, split)["families"]
+            outcome["families"] = {name: each["uniform"] for name, each in found.items()}
+        return outcome
 
 
 def measured_in(dataset: Dataset, config: Config) -> Measured:

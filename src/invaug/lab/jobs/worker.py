@@ -1,6 +1,6 @@
 """A process that trains one job: `python -m invaug.lab.jobs.worker`, the job as a line on standard input.
 
-It exits as `invaug train` does. When whoever started it is gone, standard input ends, and so does it: saved.
+It exits as `invaug train` does. When the process that started it is gone, standard input ends, and it saves and ends.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ import threading
 
 from invaug.lab.errors import UserError, reason_of
 from invaug.lab.jobs.job import Job
-from invaug.lab.train.signals import Signals, Stopped
+from invaug.lab.train.signals import Stopped
 
 
 def train(text: str) -> dict[str, object]:
@@ -23,12 +23,6 @@ def train(text: str) -> dict[str, object]:
     Trainer()(job, lambda: None)
     found, failure = job.found(), job.failure()
     return {"outcome": found} if found else {"failed": failure}
-
-
-def stop_if(signals: Signals) -> None:
-    """Stop where a signal has asked to."""
-    if signals.caught:
-        raise Stopped(signals.caught)
 
 
 def _end_with_the_parent() -> None:

@@ -3,19 +3,32 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from html import escape
+from itertools import zip_longest
 from pathlib import Path
 
 from invaug.lab.run import atomic, record
 
 Cell = str | int | float | None
-LATEX = {
-    "\\": r"\textbackslash{}", "&": r"\&", "%": r"\%", "$": r"\$", "#": r"\#", "_": r"\_", "{": r"\{", "}": r"\}",
-    "~": r"\textasciitilde{}", "^": r"\textasciicircum{}", "<": r"\textless{}", ">": r"\textgreater{}",
-    "γ": r"$\gamma$", "ε": r"$\varepsilon$", "λ": r"$\lambda$", "±": r"$\pm$", "≤": r"$\leq$", "−": "--", "–": "--",
-}  # fmt: skip
+LATEX = str.maketrans(
+    {
+        "\\": r"\textbackslash{}",
+        "~": r"\textasciitilde{}",
+        "^": r"\textasciicircum{}",
+        "<": r"\textless{}",
+        ">": r"\textgreater{}",
+        "γ": r"$\gamma$",
+        "ε": r"$\varepsilon$",
+        "λ": r"$\lambda$",
+        "±": r"$\pm$",
+        "≤": r"$\leq$",
+        "−": "--",
+        "–": "--",
+        **{character: f"\\{character}" for character in "&%$#_{}"},
+    }
+)
 MARKDOWN = re.compile(r"[\\`*_{}\[\]<>#|!]")
 
 
@@ -26,23 +39,42 @@ class Table:
     title: str
     columns: tuple[str, ...]
     rows: tuple[tuple[Cell, ...], ...]
+    key: str = ""
+    """Names its files, if `--tables` is to write it."""
+    percent: tuple[str, ...] = ()
+    """Columns of shares, which people read in percent; files for machines keep the plain number."""
 
 
-def shown(cell: Cell) -> str:
+def cell_text(cell: Cell, percent: bool = False) -> str:
     """Return a cell as a reader wants it: four digits, a dash for nothing."""
     if isinstance(cell, float):
-        return f"{cell:.4g}"
+        return f"{cell:.2%}" if percent else f"{cell:.4g}"
     return "–" if cell is None else str(cell)
 
 
-def to_html(table: Table) -> str:
-    """Return an HTML table; every text in it is escaped."""
-    numeric = [not any(isinstance(row[i], str) for row in table.rows) for i in range(len(table.columns))]
-    kinds = [' class="n"' if is_numeric else "" for is_numeric in numeric]
-    heads = zip(kinds, table.columns, strict=True)
-    head = "".join(f'<th scope="col"{kind}>{escape(name)}</th>' for kind, name in heads)
-    rows = (zip(kinds, row, strict=True) for row in table.rows)
-    body = "".join(f"<tr>{''.join(f'<td{kind}>{escape(shown(cell))}</td>' for kind, cell in row)}</tr>" for row in rows)
+def cell_texts(table: Table) -> list[list[str]]:
+    """Return the rows as texts for people."""
+    percent = [name in table.percent for name in table.columns]
+    return [[cell_text(cell, as_share) for cell, as_share in zip(row, percent, strict=True)] for row in table.rows]
+
+
+def is_numeric(table: Table, column: int) -> bool:
+    """Whether a column holds no text."""
+    return not any(isinstance(row[column], str) for row in table.rows)
+
+
+def to_html(table: Table, runs: Sequence[int | None] = ()) -> str:
+    """Return an HTML table; every text in it is escaped.
+
+    Args:
+        runs: To which run each column belongs, None for a column of no run.
+    """
+    kinds = [" class=n" if is_numeric(table, i) else "" for i in range(len(table.columns))]
+    owners = ["" if run is None else f' data-of="{run}"' for run in runs]
+    heads = zip_longest(kinds, owners[: len(kinds)], table.columns, fillvalue="")
+    head = "".join(f'<th scope="col"{kind}{owner}>{escape(name)}</th>' for kind, owner, name in heads)
+    rows = (zip(kinds, row, strict=True) for row in cell_texts(table))
+    body = "".join(f"<tr>{''.join(f'<td{kind}>{escape(text)}</td>' for kind, text in row)}</tr>" for row in rows)
     caption = f"<caption>{escape(table.title)}</caption>"
     return f"<table>{caption}<thead><tr>{head}</tr></thead><tbody>{body}</tbody></table>"
 
@@ -56,14 +88,14 @@ def to_csv(table: Table, path: Path) -> None:
 
 def to_markdown(table: Table) -> str:
     """Return a pipe table; letters that Markdown or HTML would act on are escaped."""
-    lines = [table.columns, ["---"] * len(table.columns), *(map(shown, row) for row in table.rows)]
+    lines = [table.columns, ["---"] * len(table.columns), *cell_texts(table)]
     texts = [[cell if cell == "---" else MARKDOWN.sub(r"\\\g<0>", cell) for cell in line] for line in lines]
     return "".join(f"| {' | '.join(line)} |\n" for line in texts)
 
 
 def to_latex(table: Table) -> str:
     """Return a tabular; letters that LaTeX would act on are escaped."""
-    rows = [" & ".join(map(_latex, (shown(cell) for cell in row))) + r" \\" for row in table.rows]
+    rows = [" & ".join(map(_latex, row)) + r" \\" for row in cell_texts(table)]
     head = " & ".join(map(_latex, table.columns)) + r" \\"
     layout = "l" + "r" * (len(table.columns) - 1)
     middle = [r"\hline", head, r"\hline", *rows, r"\hline"]
@@ -71,7 +103,7 @@ def to_latex(table: Table) -> str:
 
 
 def _latex(text: str) -> str:
-    return "".join(LATEX.get(character, character) for character in text)
+    return text.translate(LATEX)
 
 
 TEXTS: dict[str, Callable[[Table], str]] = {"md": to_markdown, "tex": to_latex}
@@ -79,7 +111,7 @@ TEXTS: dict[str, Callable[[Table], str]] = {"md": to_markdown, "tex": to_latex}
 
 def in_columns(table: Table) -> Iterator[str]:
     """Return the title and the rows, in columns of one width."""
-    texts = [table.columns, *(tuple(map(shown, row)) for row in table.rows)]
+    texts = [table.columns, *cell_texts(table)]
     widths = [max(len(row[i]) for row in texts) for i in range(len(table.columns))]
     yield table.title
     for row in texts:
@@ -91,7 +123,7 @@ def in_columns(table: Table) -> Iterator[str]:
 
 
 def write(table: Table, folder: Path, key: str) -> None:
-    """Write a table in all formats."""
+    """Write a table in all file formats."""
     to_csv(table, folder / f"{key}.csv")
     for ending, text in TEXTS.items():
         atomic.write_text(folder / f"{key}.{ending}", text(table))

@@ -1,4 +1,4 @@
-"""`invaug watch`: the page of a run on this machine alone, made anew while the run goes on."""
+"""`invaug watch`: the page of a run, served to this machine alone and renewed while the run is training."""
 
 from __future__ import annotations
 
@@ -9,15 +9,16 @@ from typing import Any
 
 from invaug.lab.errors import UserError
 from invaug.lab.report import page
-from invaug.lab.report.read import CERTIFICATE, EVALUATION, read_runs
-from invaug.lab.run import record
+from invaug.lab.report.assemble import document_of
+from invaug.lab.report.read import CERTIFICATE, EVALUATION, read_runs, run_folders
+from invaug.lab.run import files, record
 
 HOST = "127.0.0.1"
 HEADERS = {"Cache-Control": "no-store", "X-Content-Type-Options": "nosniff", "X-Frame-Options": "DENY"}
 
 
 class Server(ThreadingHTTPServer):
-    """Answers for some runs: their page, and a stamp that changes with their files."""
+    """Serves the page of some runs, and a stamp that changes with their files."""
 
     daemon_threads = True
 
@@ -31,24 +32,24 @@ class Server(ThreadingHTTPServer):
         return f"http://{HOST}:{self.server_port}/"
 
     def stamp(self) -> str:
-        """Return a text that is another one whenever a file of the runs has changed."""
-        names = ("config.toml", record.NAME, EVALUATION, CERTIFICATE)
-        files = [path / name for folder in self.folders for path in (folder, *_inside(folder)) for name in names]
-        return ";".join(f"{found.st_mtime_ns},{found.st_size}" for path in files if (found := _stat(path)))
+        """Return a text that differs whenever a file of the runs has changed."""
+        names = (files.CONFIG, record.NAME, EVALUATION, CERTIFICATE)
+        paths = [run / name for folder in self.folders for run in run_folders(folder) for name in names]
+        return ";".join(f"{found.st_mtime_ns},{found.st_size}" for path in paths if (found := _stat(path)))
 
     def page(self) -> str:
-        """Return the page of this moment."""
-        return page.html(page.content(read_runs(self.folders)), live=True)
+        """Return the page as it is now."""
+        return page.html(document_of(read_runs(self.folders)), live=True)
 
 
 class Handler(BaseHTTPRequestHandler):
-    """GET of the page and of the stamp, from this machine's own browser; nothing else is there."""
+    """Answers GET requests for the page and for the stamp, from this machine's own browser, and no others."""
 
     server: Server
     timeout = 10
 
     def do_GET(self) -> None:
-        """Answer; a name that leads here from elsewhere (DNS rebinding) is refused."""
+        """Answer; a host name that leads here from elsewhere (DNS rebinding) is refused."""
         port = self.server.server_port
         if self.headers.get("Host") not in (f"{HOST}:{port}", f"localhost:{port}"):
             return self._answer(403, "text/plain", "this page is served to its own machine only\n")
@@ -64,22 +65,19 @@ class Handler(BaseHTTPRequestHandler):
     def _answer(self, code: int, kind: str, text: str) -> None:
         body = text.encode("utf-8", "replace")
         self.send_response(code)
-        for name, value in {
-            "Content-Type": f"{kind}; charset=utf-8",
-            "Content-Length": str(len(body)),
-            **HEADERS,
-        }.items():
+        about = {"Content-Type": f"{kind}; charset=utf-8", "Content-Length": str(len(body))}
+        for name, value in (about | HEADERS).items():
             self.send_header(name, value)
         self.end_headers()
         self.wfile.write(body)
 
     def log_message(self, *_: Any) -> None:
-        """Say nothing of each request."""
+        """Print nothing about requests."""
 
 
 def watch_runs(runs: Sequence[Path], port: int = 0) -> None:
     """Serve the page of some runs until Ctrl-C."""
-    read_runs(runs)  # a wrong folder must show now
+    read_runs(runs)  # refuses a wrong folder before anything is served
     try:
         server = Server(runs, port)
     except (OSError, OverflowError) as error:
@@ -91,10 +89,6 @@ def watch_runs(runs: Sequence[Path], port: int = 0) -> None:
             server.serve_forever()
         except KeyboardInterrupt:
             return
-
-
-def _inside(folder: Path) -> list[Path]:
-    return [] if (folder / "config.toml").is_file() or not folder.is_dir() else sorted(folder.iterdir())
 
 
 def _stat(path: Path) -> Any:

@@ -1,24 +1,25 @@
-"""What an experiment is made of: cells, which are configs with a name, and claims, which are sentences with a check."""
+"""What an experiment is made of: cells, which are named configs, and claims, which are sentences with a rule."""
 
 from __future__ import annotations
 
+import tomllib
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from fnmatch import fnmatchcase
 from itertools import pairwise
-from typing import Any, Literal, Protocol
+from pathlib import Path
+from typing import Any, Literal
 
 Scale = Literal["full", "small"]
 SCALES: tuple[Scale, ...] = ("full", "small")
 Settings = dict[str, Any]
 USUAL: Settings = {"views": "both", "set": "wide", "cutout": 16}
-"""The paper's two views per image, its set and its box, for cells without a preset."""
+"""The paper's two views per image, set and cutout, for cells without a preset."""
 
 
-class Found(Protocol):
-    """Means over seeds of what was measured; None where a cell has not run."""
-
-    def mean(self, cell: str, number: str) -> float | None:
-        """Return the mean of a number over the seeds of a cell."""
+def read_table(name: str) -> dict[str, Any]:
+    """Return one of the tables in this folder, such as `experiments.toml`."""
+    return tomllib.loads(Path(__file__).with_name(f"{name}.toml").read_text(encoding="utf-8"))
 
 
 @dataclass(frozen=True)
@@ -27,40 +28,99 @@ class Cell:
 
     label: str
     settings: Settings
-    """Where they name no preset, `USUAL` comes first, not the default of `invaug train`."""
+    """Without a preset they extend `USUAL`, not the defaults of `invaug train`."""
     beside: str = ""
-    """The name of the paper's entry it stands beside."""
+    """The name of the paper's entry that it is compared with."""
     unit_inputs: bool = False
     """Whether the network sees pixels in 0 to 1, not normalised."""
-    lacks: str = ""
-    """Why the laboratory cannot run it, if so."""
 
     def __post_init__(self) -> None:
-        first = {} if "preset" in self.settings or self.lacks else USUAL
-        object.__setattr__(self, "settings", {**first, **self.settings})
+        defaults = {} if "preset" in self.settings else USUAL
+        object.__setattr__(self, "settings", {**defaults, **self.settings})
 
 
 @dataclass(frozen=True)
-class Plan:
-    """An experiment at one scale."""
+class ScalePlan:
+    """The runs of an experiment at one scale."""
 
     cells: tuple[Cell, ...]
     seeds: int
     notes: tuple[str, ...] = ()
     lacks: str = ""
-    """Why the laboratory cannot run any of it, if so."""
+    """Why none of it can run, if so."""
+
+
+def rises(*values: float) -> bool:
+    """Whether values rise and never fall; some may be equal, as gammas at zero are."""
+    return all(a <= b for a, b in pairwise(values)) and values[0] < values[-1]
+
+
+def falls(*values: float) -> bool:
+    """Whether values fall and never rise."""
+    return rises(*(-value for value in values))
+
+
+def gains_shrink(*values: float) -> bool:
+    """Whether the first half of the values is above the second half throughout, and by less at the end."""
+    half = len(values) // 2
+    gains = [ours - theirs for ours, theirs in zip(values[:half], values[half:], strict=True)]
+    return gains[0] > gains[-1] and min(gains) > 0
+
+
+RULES: Mapping[str, Callable[..., bool]] = {
+    "above": lambda value, other: value > other,
+    "below": lambda value, other: value < other,
+    "rising": rises,
+    "falling": falls,
+    "smallest": lambda value, *others: value < min(others),
+    "gains shrink": gains_shrink,
+}
 
 
 @dataclass(frozen=True)
 class Claim:
-    """What the small scale must show; the check returns None where cells are missing."""
+    """A sentence that the small scale is expected to confirm."""
 
     text: str
-    holds: Callable[[Found], bool | None]
-    pair: tuple[str, str] | None = None
-    """The two cells of a claim that one is above the other."""
-    number: str = "test_accuracy"
-    """Of these two."""
+    rule: str
+    """A key of `RULES`."""
+    of: tuple[tuple[str, str], ...]
+    """The cells and measures whose means the rule gets."""
+    limit: float | None = None
+    """A number that the rule gets last."""
+
+    def holds(self, mean: Callable[[str, str], float | None]) -> bool | None:
+        """Whether it holds for the means; None where a cell has not run."""
+        means = [mean(*each) for each in self.of]
+        limits = [] if self.limit is None else [self.limit]
+        return None if None in means else RULES[self.rule](*means, *limits)
+
+    @property
+    def is_comparison(self) -> bool:
+        """Whether it says that one cell is above another."""
+        return self.rule == "above" and len(self.of) == 2
+
+
+@dataclass(frozen=True)
+class LineChart:
+    """Lines of measures along a setting of the cells."""
+
+    key: str
+    title: str
+    y: str
+    x: str
+    series: tuple[tuple[str, str], ...]
+    """A name and a pattern of cells with a measure for each line."""
+
+
+@dataclass(frozen=True)
+class BarChart:
+    """A bar per cell."""
+
+    key: str
+    title: str
+    x: str
+    of: str
 
 
 @dataclass(frozen=True)
@@ -71,36 +131,19 @@ class Experiment:
     title: str
     found: str
     """What the paper found, in one line."""
-    numbers: tuple[str, ...]
-    """What is measured, the columns of the table."""
-    plans: Mapping[Scale, Plan]
+    measures: tuple[str, ...]
+    """The columns of the table."""
+    plans: Mapping[Scale, ScalePlan]
     claims: tuple[Claim, ...] = ()
+    lines: tuple[LineChart, ...] = ()
+    bars: tuple[BarChart, ...] = ()
     keeps: tuple[str, ...] = ()
-    """What its results hold beside numbers: curve, kept, levels."""
+    """What its results hold besides numbers: curve, kept, levels."""
     reference: str = ""
-    """The cells, by the end of their label, whose seconds an epoch of the others is compared with."""
+    """The cells, by the end of their label, that the others' seconds per epoch are compared with."""
 
 
-def compared(holds: Callable[..., bool], *wanted: tuple[str, str]) -> Callable[[Found], bool | None]:
-    """Return a check of the means of some cells: (cell, number), in the order `holds` takes them."""
-
-    def check(found: Found) -> bool | None:
-        means = [found.mean(*each) for each in wanted]
-        return None if None in means else holds(*means)
-
-    return check
-
-
-def rising(*values: float) -> bool:
-    """Whether values rise and never fall; some may be level, as gammas at zero are."""
-    return all(a <= b for a, b in pairwise(values)) and values[0] < values[-1]
-
-
-def falling(*values: float) -> bool:
-    """Whether values fall and never rise."""
-    return rising(*(-value for value in values))
-
-
-def along(number: str, cells: Sequence[str]) -> tuple[tuple[str, str], ...]:
-    """Return one number of several cells, as `compared` wants it."""
-    return tuple((cell, number) for cell in cells)
+def expand(pattern: str, labels: Sequence[str]) -> list[tuple[str, str]]:
+    """Return the cells that a pattern such as `constrained-* gamma` matches, each with the measure."""
+    cell, _, measure = pattern.rpartition(" ")
+    return [(label, measure) for label in labels if fnmatchcase(label, cell)]

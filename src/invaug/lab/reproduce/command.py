@@ -1,183 +1,163 @@
-"""`invaug reproduce`: what is printed of an experiment before and after it runs."""
+"""`invaug reproduce`: what is printed about an experiment before and after it runs."""
 
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
-from pathlib import Path
 from typing import Any
 
 from invaug.lab.errors import RunError, UserError
 from invaug.lab.jobs.job import OUTCOME
+from invaug.lab.jobs.report import write_report
 from invaug.lab.report import tables
-from invaug.lab.report.command import report_runs
-from invaug.lab.reproduce import costs, outcome, plans
+from invaug.lab.reproduce import rows
 from invaug.lab.reproduce.cells import SCALES, Cell
-from invaug.lab.reproduce.jobs import jobs_of
+from invaug.lab.reproduce.costs import estimate_seconds
+from invaug.lab.reproduce.experiments import all_experiments, find
 from invaug.lab.reproduce.outcome import Outcome
 from invaug.lab.reproduce.paper import PUBLISHED
-from invaug.lab.reproduce.request import RESULTS, RUNS, Asked, check, scale_of
-from invaug.lab.terminal import plain, say
-
-
-def reproduce(
-    name: str | None, scale: str, *, listing: bool, dry_run: bool, as_json: bool, seeds: int | None = None,
-    out: Path | None = None, results: Path | None = None, data_dir: Path | None = None, only: tuple[str, ...] = (),
-    without: tuple[str, ...] = (), at_once: int = 1, on: str = "processes",
-) -> None:  # fmt: skip
-    """Do what the command line asks."""
-    if listing and name:
-        raise UserError(f"--list shows every experiment: leave out {name}, or leave out --list")
-    if not listing and not name:
-        raise UserError("name an experiment, for example table-1; invaug reproduce --list shows all")
-    places: dict[str, Any] = {"out": out or RUNS, "results": results or RESULTS, "data_dir": data_dir}
-    if listing:
-        return _print_list([Asked(each, **places) for each in plans.experiments().values()], as_json)
-    asked = Asked(
-        plans.find(name or ""), scale_of(scale), seeds, only=only, without=without, at_once=at_once, on=on, **places
-    )
-    return _print_plan(asked, as_json) if dry_run else _run(asked, as_json)
-
+from invaug.lab.reproduce.request import Request, check, find_scale
+from invaug.lab.reproduce.runs import jobs_of
+from invaug.lab.terminal import plain
 
 SHOWN = 4  # of the paper's numbers in the list
 
 
-def _hours(seconds: float) -> str:
+def run_reproduce(name: str | None, *, listing: bool, dry_run: bool, as_json: bool, scale: str, **given: Any) -> None:
+    """Do what the command line asks; `given` are fields of `Request`, None for their defaults."""
+    if listing and name:
+        raise UserError(f"--list shows every experiment: leave out {name}, or leave out --list")
+    if not listing and not name:
+        raise UserError("name an experiment, for example table-1; invaug reproduce --list shows all")
+    given = {key: value for key, value in given.items() if value is not None}
+    if listing:
+        _print_list([Request(each, **given) for each in all_experiments().values()], as_json)
+    elif name:
+        request = Request(find(name), find_scale(scale), **given)
+        (_print_plan if dry_run else _run)(request, as_json)
+
+
+def _duration(seconds: float) -> str:
     hours = seconds / 3600
     return f"{hours:,.0f} h" if hours >= 10 else f"{hours:.1f} h" if hours >= 1 else f"{60 * hours:.0f} min"
 
 
-def _print_list(every: list[Asked], as_json: bool) -> None:
-    rows = [_listed(asked) for asked in every]
+def _print_list(requests: Sequence[Request], as_json: bool) -> None:
+    entries = [_entry(request) for request in requests]
     if as_json:
-        print(json.dumps(rows))
+        print(json.dumps(entries))
         return
-    print("hours: small on two cores, full on one RTX 3090; runs that an experiment above has are not counted twice")
-    for row in rows:
-        print(plain(f"{row['name']:<18}  {row['found']}"))
-        if row["paper"]:
-            print(plain(f"{'':<18}  paper: {_some(row['paper'])}"))
-        for scale in SCALES[::-1]:
-            there = row[scale]
-            cost = _hours(3600 * there["hours"]) if there["hours"] else "all of them runs of others"
-            cost = "cannot run yet" if there["lacks"] else cost
-            print(plain(f"{'':<18}  {scale}: {there['runs']} runs, {cost}, {there['done']} done"))
+    print("time: small on two cores, full on one RTX 3090; runs shared with an experiment above are not counted again")
+    for entry in entries:
+        print(plain(f"{entry['name']:<18}  {entry['found']}"))
+        for line in _entry_lines(entry):
+            print(plain(f"{'':<18}  {line}"))
     print(f"{'tune':<18}  a command of its own: invaug tune DATA, 3-fold cross-validation over the levels of the paper")
 
 
-def _some(numbers: Mapping[str, Mapping[str, float | None]]) -> str:
-    """Return the first few of the paper's numbers, and how many there are."""
-    shown = [
-        f"{entry.rpartition(': ')[0]} {value['mean']:g}" + (f" ± {value['spread']:g}" if value["spread"] else "")
-        for entry, value in list(numbers.items())[:SHOWN]
-    ]
-    more = f"; {len(numbers)} numbers in all, with --json" if len(numbers) > SHOWN else ""
-    return ", ".join(shown) + more
-
-
-def _listed(asked: Asked) -> dict[str, Any]:
-    """Return what the list says of an experiment."""
-    experiment, published = asked.experiment, PUBLISHED[asked.experiment.name]
-    row: dict[str, Any] = {
-        "name": experiment.name, "title": experiment.title, "place": published.place, "found": experiment.found,
-        "paper": {f"{entry}: {number}": value._asdict() for (entry, number), value in published.numbers.items()},
-    }  # fmt: skip
-    for scale in SCALES:
-        at = replace(asked, scale=scale)
-        row[scale] = {
-            "runs": len(at.cells()) * at.seeds, "hours": round(at.own_seconds() / 3600, 3), "done": _done(at),
-            "lacks": at.plan.lacks,
-        }  # fmt: skip
-    return row
-
-
-def _done(asked: Asked) -> int:
-    """Return how many of the planned runs are done, here or in the results."""
-    rows = outcome.read(outcome.path_of(asked.results, asked.experiment.name, asked.scale))
-    known = {(row.cell, row.seed) for row in rows if row.status == outcome.DONE}
-    here = {(job.label, job.seed) for job in jobs_of(asked) if (job.folder / OUTCOME).is_file()}
-    return len(known | here)
-
-
-def _print_plan(asked: Asked, as_json: bool) -> None:
-    if asked.plan.lacks:
-        check(asked)
-    cells = [_planned(asked, cell) for cell in asked.cells()]
-    total = {"seconds": asked.seconds(), "own_seconds": asked.own_seconds(), "runs": len(cells) * asked.seeds}
-    if as_json:
-        head = {"experiment": asked.experiment.name, "scale": asked.scale, "seeds": asked.seeds}
-        print(json.dumps({**head, **total, "notes": asked.plan.notes, "cells": cells}))
-        return
-    for line in _plan_lines(asked, cells):
-        print(plain(line))
-
-
-def _planned(asked: Asked, cell: Cell) -> dict[str, Any]:
-    home = plans.place(asked.experiment, asked.scale, cell) if not cell.lacks else None
-    shared = f"{home.home} {home.label}" if home and home.home != asked.experiment.name else None
+def _entry(request: Request) -> dict[str, Any]:
+    """Return what the list says about an experiment."""
+    experiment, published = request.experiment, PUBLISHED[request.experiment.name]
     return {
-        "cell": cell.label, "settings": cell.settings, "unit_inputs": cell.unit_inputs, "lacks": cell.lacks or None,
-        "shared_with": shared, "seconds": round(costs.seconds(cell, asked.scale), 1),
-    }  # fmt: skip
+        "name": experiment.name,
+        "title": experiment.title,
+        "place": published.place,
+        "found": experiment.found,
+        "paper": {f"{entry}: {measure}": value._asdict() for (entry, measure), value in published.numbers.items()},
+        **{scale: _progress(replace(request, scale=scale)) for scale in SCALES},
+    }
 
 
-def _plan_lines(asked: Asked, cells: list[Mapping[str, Any]] | list[dict[str, Any]]) -> Iterator[str]:
-    yield f"{asked.experiment.name}, {asked.scale} scale: {asked.experiment.title}"
-    for cell in cells:
-        settings = " ".join(f"{key}={json.dumps(value)}" for key, value in cell["settings"].items())
-        more = [f"the runs of {cell['shared_with']}"] if cell["shared_with"] else []
-        more += ["inputs in 0 to 1"] if cell["unit_inputs"] else []
-        cost = f"cannot run yet: {cell['lacks']}" if cell["lacks"] else f"about {_hours(cell['seconds'])} a seed"
-        yield f"  {cell['cell']}: {'; '.join([cost, *more])}"
-        if settings:
-            yield f"    {settings}"
-    yield from (f"note: {note}" for note in asked.plan.notes)
-    runs = f"{len(cells)} cells × {asked.seeds} seeds = {len(cells) * asked.seeds} runs"
-    yield f"{runs}, about {_hours(asked.seconds())}; without what other experiments share {_hours(asked.own_seconds())}"
+def _progress(request: Request) -> dict[str, Any]:
+    """Return how much there is to run at a scale, and how many runs are done, here or in the results."""
+    known = rows.read(rows.path_of(request.results, request.experiment.name, request.scale))
+    done = {(row.cell, row.seed) for row in known if row.status == rows.DONE}
+    done |= {(job.label, job.seed) for job in jobs_of(request) if (job.folder / OUTCOME).is_file()}
+    return {
+        "runs": len(request.cells()) * request.seeds,
+        "hours": round(request.seconds(shared=False) / 3600, 3),
+        "done": len(done),
+        "lacks": request.plan.lacks,
+    }
 
 
-def _run(asked: Asked, as_json: bool) -> None:
-    check(asked)
+def _entry_lines(entry: Mapping[str, Any]) -> Iterator[str]:
+    numbers = [
+        f"{name.rpartition(': ')[0]} {value['mean']:g}" + (f" ± {value['spread']:g}" if value["spread"] else "")
+        for name, value in entry["paper"].items()
+    ]
+    if numbers:
+        more = f"; {len(numbers)} numbers in all, with --json" if len(numbers) > SHOWN else ""
+        yield f"paper: {', '.join(numbers[:SHOWN])}{more}"
+    for scale in SCALES[::-1]:
+        at = entry[scale]
+        cost = _duration(3600 * at["hours"]) if at["hours"] else "all shared with other experiments"
+        yield f"{scale}: {at['runs']} runs, {'cannot run yet' if at['lacks'] else cost}, {at['done']} done"
+
+
+def _print_plan(request: Request, as_json: bool) -> None:
+    check(request)
+    cells = [_planned(request, cell) for cell in request.cells()]
+    document = {
+        "experiment": request.experiment.name,
+        "scale": request.scale,
+        "seeds": request.seeds,
+        "seconds": request.seconds(),
+        "own_seconds": request.seconds(shared=False),
+        "runs": len(cells) * request.seeds,
+        "notes": request.plan.notes,
+        "cells": cells,
+    }
+    for line in [json.dumps(document)] if as_json else map(plain, _plan_lines(request, document)):
+        print(line)
+
+
+def _planned(request: Request, cell: Cell) -> dict[str, Any]:
+    return {
+        "cell": cell.label,
+        "settings": cell.settings,
+        "unit_inputs": cell.unit_inputs,
+        "shared_with": request.home_of(cell),
+        "seconds": round(estimate_seconds(cell.settings, request.scale), 1),
+    }
+
+
+def _plan_lines(request: Request, document: Mapping[str, Any]) -> Iterator[str]:
+    yield f"{request.experiment.name}, {request.scale} scale: {request.experiment.title}"
+    for cell in document["cells"]:
+        shared = f"; the same runs as {cell['shared_with']}" if cell["shared_with"] else ""
+        inputs = "; inputs in 0 to 1" if cell["unit_inputs"] else ""
+        yield f"  {cell['cell']}: about {_duration(cell['seconds'])} per seed{shared}{inputs}"
+        yield "    " + " ".join(f"{key}={json.dumps(value)}" for key, value in cell["settings"].items())
+    yield from (f"note: {note}" for note in document["notes"])
+    runs = f"{len(document['cells'])} cells × {request.seeds} seeds = {document['runs']} runs"
+    own = f"{_duration(document['own_seconds'])} without those shared with other experiments"
+    yield f"{runs}, about {_duration(document['seconds'])}; {own}"
+
+
+def _run(request: Request, as_json: bool) -> None:
+    check(request)
     from invaug.lab.reproduce.runner import run_experiment
     from invaug.lab.train.display import Screen
 
     console = Screen()
-    found = run_experiment(asked, console, quiet=as_json)
-    page = _write_page(asked, found)
-    done, failed, left_out = found.total()
+    found = run_experiment(request, console, quiet=as_json)
+    finished = [job.folder for job in jobs_of(request) if (job.folder / OUTCOME).is_file()]
+    page, counts = write_report(found.table(), finished, request.folder), found.total()
+    results = rows.path_of(request.results, request.experiment.name, request.scale)
     if as_json:
-        counts = {"done": done, "failed": failed, "left_out": left_out}
-        results = str(outcome.path_of(asked.results, asked.experiment.name, asked.scale))
-        print(json.dumps({**found.as_json(), **counts, "results": results, "report": page}))
+        print(json.dumps({**found.as_json(), **counts._asdict(), "results": str(results), "report": page}))
     else:
-        for line in lines(found):
+        for line in (*summary_lines(found), f"results: {results}", *([f"report: {page}"] if page else ())):
             console.print(line, highlight=False, soft_wrap=True)
-        console.print(f"results: {outcome.path_of(asked.results, asked.experiment.name, asked.scale)}", soft_wrap=True)
-        if page:
-            console.print(f"report: {page}", soft_wrap=True, highlight=False)
-    if failed:
-        reason = next(row.more.get("reason") for row in found.rows if row.status == outcome.FAILED)
-        raise RunError(f"{failed} of {done + failed + left_out} runs failed, the first: {reason}")
+    if counts.failed:
+        reason = next(row.more.get("reason") for row in found.rows if row.status == rows.FAILED)
+        raise RunError(f"{counts.failed} of {sum(counts)} runs failed, the first: {reason}")
 
 
-def lines(found: Outcome) -> Iterator[str]:
-    """Return the table in columns, what the small scale shows, and the counts."""
+def summary_lines(found: Outcome) -> Iterator[str]:
+    """Return the table in columns, the verdicts on the claims, and the counts."""
     yield from tables.in_columns(found.table())
-    yield from (f"{verdict.text}: {verdict.said()}" for verdict in found.verdicts())
-    done, failed, left_out = found.total()
-    yield f"{done} runs done, {failed} failed, {left_out} left out"
-
-
-def _write_page(asked: Asked, found: Outcome) -> str | None:
-    """Write the page and the table of the runs that are done; an experiment that is done never fails by it."""
-    folders = [job.folder for job in jobs_of(asked) if (job.folder / OUTCOME).is_file()]
-    if not folders:
-        return None
-    try:
-        asked.folder.mkdir(parents=True, exist_ok=True)
-        tables.write(found.table(), asked.folder, "table")
-        return str(report_runs(folders, asked.folder / "report.html")[0])
-    except Exception as error:
-        say(f"the report could not be written: {error}")
-        return None
+    yield from (f"{verdict.claim}: {verdict.conclusion}{verdict.evidence}" for verdict in found.verdicts())
+    yield "{} runs done, {} failed, {} left out".format(*found.total())

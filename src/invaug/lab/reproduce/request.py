@@ -1,22 +1,24 @@
-"""What the user asked for: which experiment, which of its cells, where everything lies."""
+"""What the user asked for: which experiment, which of its cells, and where everything goes."""
 
 from __future__ import annotations
 
-import shlex
-from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
 from pathlib import Path
+from typing import Any
 
 from invaug.lab.errors import UserError, nearest
-from invaug.lab.reproduce import costs, plans
-from invaug.lab.reproduce.cells import SCALES, Cell, Experiment, Plan, Scale
+from invaug.lab.jobs.resume import resume_command
+from invaug.lab.reproduce import experiments
+from invaug.lab.reproduce.cells import SCALES, Cell, Experiment, Scale, ScalePlan
+from invaug.lab.reproduce.costs import estimate_seconds
 
 RUNS, RESULTS = Path("runs/reproduce"), Path("results")
+DEFAULTS: dict[str, Any] = {"out": RUNS, "results": RESULTS, "jobs": 1, "on": "processes"}
 
 
 @dataclass(frozen=True)
-class Asked:
+class Request:
     """An experiment at a scale."""
 
     experiment: Experiment
@@ -31,7 +33,7 @@ class Asked:
     on: str = "processes"
 
     @property
-    def plan(self) -> Plan:
+    def plan(self) -> ScalePlan:
         """The plan at the scale."""
         return self.experiment.plans[self.scale]
 
@@ -42,72 +44,64 @@ class Asked:
 
     @property
     def folder(self) -> Path:
-        """Where the page of the experiment goes, and the runs that are no other's."""
+        """Where the report goes, and the runs that belong to no other experiment."""
         return self.out / f"{self.experiment.name}-{self.scale}"
 
     def folder_of(self, cell: Cell, seed: int) -> Path:
         """Return the folder of a run."""
-        home, label = plans.place(self.experiment, self.scale, cell)
+        home, label = experiments.place(self.experiment, self.scale, cell)
         return self.out / f"{home}-{self.scale}" / label / f"seed-{seed}"
 
     def cells(self) -> list[Cell]:
-        """Return the cells that are wanted."""
+        """Return the cells that were asked for."""
         labels = [cell.label for cell in self.plan.cells]
         for pattern in (*self.only, *self.without):
             if not any(fnmatchcase(label, pattern) for label in labels):
                 raise UserError(f"no cell of {self.experiment.name} is called {pattern}, {nearest(pattern, labels)}")
-        return [cell for cell in self.plan.cells if _matches(cell, self.only or ("*",), self.without)]
+
+        def matches(label: str, patterns: tuple[str, ...]) -> bool:
+            return any(fnmatchcase(label, pattern) for pattern in patterns)
+
+        wanted = [cell for cell in self.plan.cells if matches(cell.label, self.only or ("*",))]
+        return [cell for cell in wanted if not matches(cell.label, self.without)]
 
     def command(self) -> str:
-        """Return the command that goes on."""
-        words = ["invaug", "reproduce", self.experiment.name, "--scale", self.scale]
-        given = {
-            "seeds": self.n_seeds, "out": self.out, "results": self.results, "data-dir": self.data_dir,
-            "jobs": self.at_once, "on": self.on,
-        }  # fmt: skip
-        usual = {"out": RUNS, "results": RESULTS, "jobs": 1, "on": "processes"}
-        for flag, value in given.items():
-            if value is not None and value != usual.get(flag):
-                words += [f"--{flag}", str(value)]
-        for flag, patterns in (("only", self.only), ("without", self.without)):
-            for pattern in patterns:
-                words += [f"--{flag}", pattern]
-        return shlex.join(words)
+        """Return the command that resumes."""
+        flags = {
+            "scale": self.scale,
+            "seeds": self.n_seeds,
+            "out": self.out,
+            "results": self.results,
+            "data_dir": self.data_dir,
+            "jobs": self.at_once,
+            "on": self.on,
+            "only": self.only,
+            "without": self.without,
+        }
+        return resume_command("reproduce", self.experiment.name, flags, DEFAULTS)
 
-    def seconds(self) -> float:
-        """Return about how long all of its runs take, those too that other experiments share."""
-        return self.seeds * sum(costs.seconds(cell, self.scale) for cell in self.cells())
+    def seconds(self, *, shared: bool = True) -> float:
+        """Return about how long its runs take, with or without those that an earlier experiment shares."""
+        cells = [cell for cell in self.cells() if shared or not self.home_of(cell)]
+        return self.seeds * sum(estimate_seconds(cell.settings, self.scale) for cell in cells)
 
-    def own_seconds(self) -> float:
-        """Return about how long the runs take that no experiment before it has."""
-        mine = [
-            cell for cell in self.cells() if plans.place(self.experiment, self.scale, cell)[0] == self.experiment.name
-        ]
-        return self.seeds * sum(costs.seconds(cell, self.scale) for cell in mine)
+    def home_of(self, cell: Cell) -> str | None:
+        """Return the earlier experiment that has the same training, and its label there."""
+        home, label = experiments.place(self.experiment, self.scale, cell)
+        return f"{home} {label}" if home != self.experiment.name else None
 
 
-def _matches(cell: Cell, only: Sequence[str], without: Sequence[str]) -> bool:
-    wanted = any(fnmatchcase(cell.label, pattern) for pattern in only)
-    return wanted and not any(fnmatchcase(cell.label, pattern) for pattern in without)
-
-
-def scale_of(name: str) -> Scale:
+def find_scale(name: str) -> Scale:
     """Return a scale by name."""
-    found: Iterator[Scale] = (scale for scale in SCALES if scale == name)
-    scale = next(found, None)
-    if scale is None:
-        raise UserError(f"unknown scale {name}, {nearest(name, SCALES)}")
-    return scale
+    for scale in SCALES:
+        if scale == name:
+            return scale
+    raise UserError(f"unknown scale {name}, {nearest(name, SCALES)}")
 
 
-def check(asked: Asked) -> None:
-    """Refuse what the laboratory cannot do, before anything is trained; it never trains something else instead."""
-    if asked.plan.lacks:
-        raise UserError(f"{asked.experiment.name} cannot run yet: {asked.plan.lacks}")
-    cells = asked.cells()
-    if not cells:
-        raise UserError(f"nothing is left of {asked.experiment.name}: --without leaves out every cell")
-    for cell in cells:
-        if cell.lacks:
-            way_out = f"run the others with --without {shlex.quote(cell.label)}"
-            raise UserError(f"{asked.experiment.name} cannot run {cell.label} yet: {cell.lacks}; {way_out}")
+def check(request: Request) -> None:
+    """Refuse what cannot run before anything is trained; nothing else is ever trained instead."""
+    if request.plan.lacks:
+        raise UserError(f"{request.experiment.name} cannot run yet: {request.plan.lacks}")
+    if not request.cells():
+        raise UserError(f"nothing is left of {request.experiment.name}: --without leaves out every cell")

@@ -1,41 +1,63 @@
-"""Runs an experiment: what is done is read, what broke goes on, and what came out is written."""
+"""Runs an experiment: finished runs are read, interrupted ones resume, and the outcome is written."""
 
 from __future__ import annotations
 
-from invaug.lab.environment import under_torchrun
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
 from invaug.lab.errors import UserError
 from invaug.lab.jobs.job import Job
-from invaug.lab.jobs.pool import check_place, run_jobs
+from invaug.lab.jobs.pool import check_start, run_jobs
 from invaug.lab.jobs.progress import bar
+from invaug.lab.jobs.resume import resumable
 from invaug.lab.jobs.train_job import Trainer
-from invaug.lab.reproduce import costs
-from invaug.lab.reproduce.jobs import jobs_of, placed, write_results
+from invaug.lab.reproduce.costs import estimate_seconds
 from invaug.lab.reproduce.outcome import Outcome
-from invaug.lab.reproduce.request import Asked, check
+from invaug.lab.reproduce.request import Request, check
+from invaug.lab.reproduce.runs import jobs_of, write_results
 from invaug.lab.run.folder import check_usable
 from invaug.lab.train.display import Screen
 from invaug.lab.train.signals import Stopped
 
 
-def run_experiment(asked: Asked, console: Screen, *, quiet: bool = False) -> Outcome:
-    """Train what is not done yet; return what came out, and write it to the results."""
-    if under_torchrun():
-        raise UserError("reproduce starts processes of its own: start it without torchrun, with --jobs for several")
-    check(asked)
-    check_place(asked.on)
-    check_usable(asked.out)
-    jobs = jobs_of(asked)
-    waiting = [placed(job, asked.data_dir) for job in jobs if job.found() is None]
+def run_experiment(request: Request, console: Screen, *, quiet: bool = False) -> Outcome:
+    """Train what is not done yet; write the results and return the outcome."""
+    check(request)
+    check_start("reproduce", request.on)
+    check_usable(request.out)
+    jobs = jobs_of(request)
+    waiting = [with_places(job, request.data_dir) for job in jobs if job.found() is None]
     Trainer().prepare(waiting)
 
     def cost(job: Job) -> float:
-        return costs.of_settings(job.settings, asked.scale)
+        return estimate_seconds(job.settings, request.scale)
 
     total = sum(map(cost, waiting))
-    with bar(len(jobs), len(jobs) - len(waiting), total, cost, console, quiet) as progress:
+    with resumable(request.command()), bar(len(jobs), len(jobs) - len(waiting), total, cost, console, quiet) as shown:
         try:
-            run_jobs(iter(waiting), progress, at_once=asked.at_once, on=asked.on, ended=lambda _: None)
-        except Stopped as error:
-            write_results(asked)
-            raise Stopped(error.signum, f"stopped and saved; go on with: {asked.command()}") from None
-    return write_results(asked)
+            run_jobs(iter(waiting), shown, at_once=request.at_once, on=request.on, ended=lambda _: None)
+        except Stopped:
+            write_results(request)
+            raise
+    return write_results(request)
+
+
+def with_places(job: Job, data_dir: Path | None) -> Job:
+    """Return the run with where its files are on this machine."""
+    places: dict[str, Any] = {"data_dir": data_dir} if data_dir else {}
+    if "policy" in job.settings:
+        places["policy"] = find_policy(job, data_dir)
+    return replace(job, places=places)
+
+
+def find_policy(job: Job, data_dir: Path | None) -> Path:
+    """Return where the policy file of a run is, in one of the folders that are searched for datasets."""
+    from invaug.lab.data.known import data_folders
+
+    paths: list[Path] = [root / job.settings["policy"] for root in data_folders(data_dir)]
+    for path in paths:
+        if path.is_file():
+            return path
+    way_out = "put it there, or leave such cells out with --without '*deepaa'"
+    raise UserError(f"{job.label} needs the DeepAA policy {paths[0]}: {way_out}")

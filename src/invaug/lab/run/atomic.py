@@ -49,7 +49,8 @@ def write_bytes(path: Path, data: bytes) -> None:
     with reporting(path):
         _refuse_special(path)
         try:
-            _create(temporary, data)
+            with temporary.open("xb", buffering=0) as file:
+                write_all(file.fileno(), data)
             temporary.replace(path)
         except BaseException:
             temporary.unlink(missing_ok=True)
@@ -84,14 +85,6 @@ def sweep(folder: Path) -> None:
     for entry in list(folder.iterdir()):
         if LEFTOVER.fullmatch(entry.name):
             entry.unlink(missing_ok=True)
-
-
-def _create(path: Path, data: bytes) -> None:
-    descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | getattr(os, "O_BINARY", 0), 0o666)
-    try:
-        write_all(descriptor, data)
-    finally:
-        os.close(descriptor)
 
 
 def _refuse_special(path: Path) -> None:

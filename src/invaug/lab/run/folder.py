@@ -28,7 +28,6 @@ MAX_NAME = 255  # bytes, on all common file systems
 MAX_CLASSES = 1_000_000
 PACKAGES = ("invaug", "torch", "numpy", "numba", "lightning-fabric", "safetensors", "pillow")
 
-
 Side = Annotated[int, Field(strict=True, gt=0, le=MAX_SIDE)]
 Finite = Annotated[float, Field(strict=True, allow_inf_nan=False)]
 
@@ -62,9 +61,8 @@ def write_config(folder: Path, config: Config, dataset: Dataset) -> None:
     try:
         text = build.dump(content).encode()
     except UnicodeEncodeError:
-        raise UserError(
-            f"{plain(config.data.name)} is not a name in UTF-8, which config.toml needs: rename it"
-        ) from None
+        message = f"{plain(config.data.name)} is not a name in UTF-8, which config.toml needs: rename it"
+        raise UserError(message) from None
     atomic.write_bytes(folder / files.CONFIG, text)
 
 
@@ -99,7 +97,7 @@ def _obstacle(path: Path) -> str | None:
             return f"{name} is {'a broken link' if path.is_symlink() else 'not a folder'}"
     except OSError as error:
         return f"{name}: {error.strerror}"
-    if not path.name.isprintable():  # nor are surrogates, which stand for bytes that are not UTF-8
+    if not path.name.isprintable():  # surrogates, which stand for bytes that are not UTF-8, are not
         return f"{name} contains characters that cannot be printed"
     n_bytes = len(os.fsencode(path.name))
     return f"{name} has {n_bytes} bytes, over the limit of {MAX_NAME}" if n_bytes > MAX_NAME else None

@@ -14,7 +14,6 @@ import sys
 import time
 from pathlib import Path
 from types import TracebackType
-from typing import Any
 
 from invaug.lab.errors import UserError
 
@@ -99,18 +98,13 @@ class RunLock:
 
 
 def _live_owner(path: Path) -> str | None:
-    owner = _read(path)
-    if owner and (owner["host"] != socket.gethostname() or _is_alive(owner["pid"])):
-        return f"process {owner['pid']} on {owner['host']}"
-    return None
-
-
-def _read(path: Path) -> dict[str, Any] | None:
+    """Return the process that the file names, or None if it names none or a dead one."""
     try:
         owner = json.loads(path.read_bytes())
-        return {"pid": int(owner["pid"]), "host": str(owner["host"])}
+        pid, host = int(owner["pid"]), str(owner["host"])
     except (OSError, ValueError, TypeError, KeyError):
         return None
+    return f"process {pid} on {host}" if host != socket.gethostname() or _is_alive(pid) else None
 
 
 def _is_alive(pid: int) -> bool:
@@ -121,7 +115,7 @@ def _is_alive(pid: int) -> bool:
     except ProcessLookupError:
         return False
     except (OSError, OverflowError):
-        return True
+        pass  # of another user, or not a process number
     return True
 
 

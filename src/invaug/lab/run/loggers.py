@@ -9,6 +9,8 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any, Protocol
 
+import numpy as np
+
 from invaug.lab.errors import UserError, nearest
 from invaug.lab.run import record
 
@@ -63,7 +65,8 @@ class TensorboardLogger:
         for name, value in scalars(row):
             self.writer.add_scalar(name, value, step)
         for name, counts in histograms(row):
-            self.writer.add_histogram_raw(name, **_moments(counts), global_step=step)
+            levels = np.arange(len(counts))
+            self.writer.add_histogram(name, np.repeat(levels, counts), step, bins=np.append(-0.5, levels + 0.5))
         self.writer.flush()
 
     def close(self) -> None:
@@ -175,17 +178,3 @@ def histograms(row: Row) -> Iterator[tuple[str, list[int]]]:
         for i, part in enumerate(parts):
             if isinstance(part, Mapping):
                 yield from ((f"{name}/{i}/{op}", counts) for op, counts in part.items() if any(counts))
-
-
-def _moments(counts: list[int]) -> dict[str, Any]:
-    """Return what TensorBoard stores of a histogram whose values are levels."""
-    present = [level for level, count in enumerate(counts) if count]
-    return {
-        "min": present[0],
-        "max": present[-1],
-        "num": sum(counts),
-        "sum": sum(level * count for level, count in enumerate(counts)),
-        "sum_squares": sum(level**2 * count for level, count in enumerate(counts)),
-        "bucket_limits": [level + 0.5 for level in range(len(counts))],
-        "bucket_counts": counts,
-    }

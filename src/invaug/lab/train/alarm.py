@@ -1,16 +1,16 @@
-"""An epsilon that cannot be reached: seen from the record within a few epochs."""
+"""Detecting, from the record of a few epochs, an epsilon that cannot be reached."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-PATIENCE = 4  # epochs that are looked at
-PROGRESS = 0.05  # share of the slack that must go within them
+PATIENCE = 4  # epochs that are considered
+PROGRESS = 0.05  # share of the slack that must disappear within them
 
 
 def out_of_reach(rows: Sequence[Mapping[str, Any]]) -> list[bool]:
-    """Return for each constraint whether it was violated in all of the last epochs and hardly got better.
+    """Return for each constraint whether it was violated in all of the last epochs and hardly improved.
 
     gamma grows by dual_lr times the slack in every step, for ever, if no model satisfies the constraint. A slack that
     shrinks is left alone: early in a training every constraint is violated.
@@ -28,7 +28,7 @@ def _stuck(slacks: Sequence[float | None]) -> bool:
 
 
 def advice(row: Mapping[str, Any], k: int) -> str:
-    """Return what to tell the user of a constraint out of reach."""
+    """Return what to tell the user about a constraint that is out of reach."""
     slack, loss = row["slack"][k], row["constraint_loss"][k]
     return (
         f"epsilon {loss - slack:.2f} looks out of reach: the loss on transformed images stays at {loss:.2f} and gamma "

@@ -26,7 +26,7 @@ from invaug.lab.terminal import say
 from invaug.lab.train import folders, loop, ranks
 from invaug.lab.train.display import Display, Screen, summary_table
 from invaug.lab.train.finish import Finish
-from invaug.lab.train.loop import Measured
+from invaug.lab.train.measured import Measured
 from invaug.lab.train.problem import build_problem
 from invaug.lab.train.sets import transform_sets
 from invaug.lab.train.signals import Stopped

@@ -1,4 +1,4 @@
-"""What a person sees while a run goes on: a live line on a terminal, a line an epoch elsewhere, a table at the end."""
+"""What a person sees during a run: a live line on a terminal, one line per epoch elsewhere, a table at the end."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from invaug.lab.train.alarm import advice
 
 
 class Screen(Console):
-    """A console that shows text as it is, and goes quiet when whoever read it has left: training must not end."""
+    """A console that shows text as it is, and falls silent when its reader has left, because training must not end."""
 
     def __init__(self, **options: Any) -> None:
         file = cast(TextIO, Forgiving(sys.stdout)) if sys.stdout else None  # None where there is no console at all
@@ -38,10 +38,9 @@ class Display:
         self.last: Mapping[str, Any] = {}
         self.epoch_now = done
         self.quiet_until = 0
-        self.progress = Progress(
-            TextColumn("[bold]epoch {task.fields[epoch]}/" + str(epochs)), BarColumn(), MofNCompleteColumn(),
-            TextColumn("{task.fields[line]}"), TimeRemainingColumn(), console=self.console,
-        )  # fmt: skip
+        columns = (TextColumn("[bold]epoch {task.fields[epoch]}/" + str(epochs)), BarColumn(), MofNCompleteColumn())
+        rest = (TextColumn("{task.fields[line]}"), TimeRemainingColumn())
+        self.progress = Progress(*columns, *rest, console=self.console)
         self.task = self.progress.add_task("train", total=None, epoch=done + 1, line="")
         self.live = Live(self.progress, console=self.console, refresh_per_second=4, transient=True)
         self.shown = 0.0
@@ -60,11 +59,9 @@ class Display:
         if not self.live.is_started or now - self.shown < 0.25:
             return
         self.shown = now
-        total = row["batches"] * self.epochs
-        self.progress.update(
-            self.task, completed=self.epoch_now * row["batches"] + n, total=total, epoch=self.epoch_now + 1,
-            line=one_line({"train_loss": float(row["loss"]), **{k: row[k].tolist() for k in ("slack", "gamma")}}),
-        )  # fmt: skip
+        line = one_line({"train_loss": float(row["loss"]), **{k: row[k].tolist() for k in ("slack", "gamma")}})
+        done, total = self.epoch_now * row["batches"] + n, row["batches"] * self.epochs
+        self.progress.update(self.task, completed=done, total=total, epoch=self.epoch_now + 1, line=line)
 
     def epoch(self, row: Mapping[str, Any]) -> None:
         """Show one epoch, as a line that stays."""
@@ -83,17 +80,23 @@ class Display:
                 self.console.print(f"warning: {advice(row, k)}", style="bold red", highlight=False, soft_wrap=True)
 
 
-COLUMNS: Sequence[tuple[str, str, str]] = (
-    ("train_loss", "loss", ".3f"), ("train_accuracy", "train", ".1%"), ("val_accuracy", "val", ".1%"),
-    ("test_accuracy", "test", ".1%"), ("slack", "slack", "+.3f"), ("gamma", "gamma", ".3f"),
-    ("images_per_second", "images/s", ",.0f"), ("seconds", "s", ".1f"),
-)  # fmt: skip
+COLUMNS = {
+    "train_loss": ("loss", ".3f"),
+    "train_accuracy": ("train", ".1%"),
+    "val_accuracy": ("val", ".1%"),
+    "test_accuracy": ("test", ".1%"),
+    "slack": ("slack", "+.3f"),
+    "gamma": ("gamma", ".3f"),
+    "images_per_second": ("images/s", ",.0f"),
+    "seconds": ("s", ".1f"),
+}
+"""What a line shows of an epoch: the name in the record, the name in the line, the format."""
 
 
 def one_line(row: Mapping[str, Any]) -> str:
     """Return the numbers of a row in words."""
     parts = []
-    for key, name, form in COLUMNS:
+    for key, (name, form) in COLUMNS.items():
         values = row.get(key)
         if values is None or values == []:
             continue

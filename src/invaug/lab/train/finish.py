@@ -54,7 +54,7 @@ class Finish(nn.Module):
             images = ops.crop(images, torch.full((n,), float(random.crop)), torch.rand(n, 2, generator=self.generator))
         mirrored = torch.rand(n, generator=self.generator) < 0.5 if random.flip else None
         boxes = draw_boxes(images, random.cutout, self.generator) if random.cutout else None
-        if dispatch.usable(images) and images.dtype == torch.uint8:
+        if dispatch.can_run_compiled(images) and images.dtype == torch.uint8:
             return self._in_one_pass(images, mirrored, boxes)
         floats = self.plain(images if mirrored is None else flip(images, mirrored))
         # the box goes in after normalising, so that it is the mean colour, as in the authors' pipeline
@@ -69,7 +69,7 @@ class Finish(nn.Module):
         mirrored = torch.zeros(n, dtype=torch.bool) if mirrored is None else mirrored
         boxes = torch.zeros(n, 4, dtype=torch.long) if boxes is None else boxes
         arrays = [t.numpy() for t in (images.contiguous(), target.permute(0, 2, 3, 1), mirrored, boxes)]
-        dispatch.share_out(partial(finish_loop.finish_all, table=self._table(images.shape[1])), arrays)
+        dispatch.run_in_threads(partial(finish_loop.finish_all, table=self._table(images.shape[1])), arrays)
         return target
 
     def _table(self, channels: int) -> np.ndarray[Any, Any]:

@@ -14,16 +14,16 @@ import torch
 from torch import Tensor
 
 from invaug import Step
-from invaug.lab.config.schema import Config, Run, Train
+from invaug.lab.config.schema import Config, Train
 from invaug.lab.data.batches import Batch, batches, n_batches
 from invaug.lab.data.load import Dataset
-from invaug.lab.data.splits import Split
 from invaug.lab.errors import RunError
-from invaug.lab.evaluate.measure import clean
 from invaug.lab.run import checkpoint
 from invaug.lab.run.record import Record, read
 from invaug.lab.train import ranks
 from invaug.lab.train.alarm import out_of_reach
+from invaug.lab.train.measured import Measured, measure
+from invaug.lab.train.saving import Saving
 from invaug.lab.train.schedule import learning_rate
 from invaug.lab.train.signals import Signals, Stopped
 from invaug.lab.train.state import Training
@@ -44,7 +44,7 @@ class BadStepError(RunError):
         reason: What went wrong, without the way out, which names the user's folder.
     """
 
-    shared = True  # all ranks know
+    shared = True  # all ranks raise it together
 
     def __init__(self, message: str, reason: str = "") -> None:
         super().__init__(message)
@@ -53,68 +53,11 @@ class BadStepError(RunError):
 
 @dataclass(frozen=True)
 class Watch:
-    """What a run tells whoever looks on."""
+    """Callbacks that follow a run: after a batch, after an epoch, and with warnings."""
 
     batch: Callable[[int, Row], None] = lambda *_: None
     epoch: Callable[[Row], None] = lambda _: None
     warn: Callable[[str], None] = print
-
-
-@dataclass
-class Saving:
-    """When and where a run saves its state; every rank calls it, the first one writes."""
-
-    settings: Run
-    folder: Path
-    training: Training
-    signals: Signals
-    meta: Mapping[str, Any]
-
-    def __post_init__(self) -> None:
-        self.saved_at = time.monotonic()
-        self.steps = 0
-
-    def now(self) -> None:
-        """Write a checkpoint."""
-        training, state = self.training, self.training.state()
-        step = int(training.problem.n_batches)
-        ranks.first_does(
-            training.fabric,
-            lambda: str(checkpoint.save(self.folder, state, step=step, epoch=training.epoch, meta=self.meta)),
-        )
-        self.saved_at, self.steps = time.monotonic(), 0
-
-    def after_step(self, last: bool) -> None:
-        """Stop if a signal asks for it; save if it is time to, except after the last step, which is saved anyway."""
-        self.steps += 1
-        minutes = (time.monotonic() - self.saved_at) / 60
-        settings = self.settings
-        due = 0 < settings.checkpoint_steps <= self.steps or 0 < settings.checkpoint_minutes <= minutes
-        # one rank's signal or clock must move all of them
-        signum, anyone_due = ranks.largest(self.training.fabric, self.signals.caught, float(due))
-        if signum:
-            raise Stopped(int(signum))
-        if anyone_due and not last:
-            self.now()
-
-    def check(self, *_: Any) -> None:
-        """Stop if a signal asked for it; for work between steps, whose state can be saved as it is."""
-        if self.signals.caught:
-            raise Stopped(self.signals.caught)
-
-
-@dataclass(frozen=True)
-class Measured:
-    """Which images a run is measured on, by the names its record gives them."""
-
-    every_epoch: Mapping[str, Split]
-    at_the_end: Mapping[str, Split]
-
-    @classmethod
-    def held_out(cls, dataset: Dataset) -> Measured:
-        """Return the validation and test images that there are, measured after every epoch."""
-        splits = {"val": dataset.val, "test": dataset.test}
-        return cls({name: split for name, split in splits.items() if split is not None}, {})
 
 
 def fit(
@@ -159,7 +102,7 @@ def fit(
 def _out_of_reach(rows: list[Row], training: Training) -> list[bool]:
     """Return which constraints cannot be met; a level that a rule sets is never out of reach."""
     constraints = training.problem.constraints
-    return [stuck and not each.level.chosen for stuck, each in zip(out_of_reach(rows), constraints, strict=True)]
+    return [stuck and not each.level.adapts for stuck, each in zip(out_of_reach(rows), constraints, strict=True)]
 
 
 def _go_back(folder: Path, training: Training, watch: Watch) -> None:
@@ -174,7 +117,7 @@ def _go_back(folder: Path, training: Training, watch: Watch) -> None:
 def one_epoch(
     config: Config, dataset: Dataset, training: Training, watch: Watch, after_step: AfterStep = lambda _: None
 ) -> Row:
-    """Take Algorithm 2 over the training images that are left of this epoch; return what the whole epoch says."""
+    """Run Algorithm 2 over the rest of this epoch's training images; return the record line of the whole epoch."""
     fabric, started = training.fabric, time.perf_counter() - training.seconds
     size, drop_last = config.train.batch_size, config.train.drop_last
     total = n_batches(dataset.train, size, drop_last, fabric.world_size)
@@ -254,7 +197,7 @@ def _update(settings: Train, training: Training, lr: float, slacks: list[Tensor]
 
 
 def _skip(settings: Train, training: Training, n: int, total: int, error: BadStepError) -> None:
-    """Leave a group of batches out, if the config says so and not too often."""
+    """Skip a group of batches, if the config allows it and the quota is not used up."""
     if settings.on_nan == "stop":
         raise error
     if training.skipped + n > max(n, int(NAN_QUOTA * total)):
@@ -282,7 +225,7 @@ def _progress(training: Training, step: Step, total: int) -> Row:
 
 
 def _row(settings: Train, training: Training, total: int) -> Row:
-    """Return what the epoch says, over all ranks."""
+    """Return the record line of the epoch, over all ranks."""
     whole = Tally(training.problem)
     whole.restore(ranks.gathered(training.fabric, training.tally.vector()).sum(0))
     return {
@@ -293,23 +236,6 @@ def _row(settings: Train, training: Training, total: int) -> Row:
         "seconds": training.seconds,
         "images_per_second": whole.n_images / max(training.seconds, 1e-9),
     }
-
-
-def measure(
-    config: Config, training: Training, splits: Mapping[str, Split], progress: Callable[..., None] | None = None
-) -> Row:
-    """Return clean loss and accuracy on each of the splits; the first rank measures for all."""
-
-    def found() -> Row:
-        return {
-            f"{name}_{key}": value
-            for name, split in splits.items()
-            for key, value in clean(
-                training.network, training.finish, split, workers=config.data.workers, progress=progress
-            ).items()
-        }
-
-    return ranks.first_does(training.fabric, found)
 
 
 def _complaint(what: str, batch: Batch) -> str:

@@ -1,4 +1,4 @@
-"""How the process keeps its memory."""
+"""A setting of the C library: freed memory stays with the process."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ M_TRIM_THRESHOLD, M_TOP_PAD, M_MMAP_THRESHOLD = -1, -2, -3  # the names of mallo
 
 @cache
 def keep_freed() -> bool:
-    """Keep freed memory instead of giving it back to the system; return whether this C library can.
+    """Keep freed memory instead of returning it to the system; return whether this C library can.
 
     Every step frees its activations. glibc gives such large blocks back, and the system hands them out again as
     fresh pages, zeroed one by one: a third of the time of a small network's step on a CPU.

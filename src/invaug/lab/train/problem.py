@@ -11,8 +11,7 @@ from typing import Any
 from torch import Tensor
 from torch.nn import functional as F
 
-import invaug
-from invaug import Constraint, InvarianceConstrained, views
+from invaug import Constraint, InvarianceConstrained, samplers, views
 from invaug.lab.baselines.policy import Policy
 from invaug.lab.config.levels import Level, level_of
 from invaug.lab.config.methods import METHODS, Method
@@ -75,7 +74,7 @@ def final_epsilon(config: Config, rows: Sequence[Mapping[str, Any]]) -> float | 
 
 def sampler_of(row: Method) -> Sampler:
     """Return the function that says which proposals are kept."""
-    sampler: Sampler = getattr(invaug, row.sampler)
+    sampler: Sampler = getattr(samplers, row.sampler)
     return sampler
 
 

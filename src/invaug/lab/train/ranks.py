@@ -1,4 +1,4 @@
-"""Several processes, one run: who starts them, what they agree on, and what only the first of them does."""
+"""One run on several processes (ranks): starting them, agreeing on values, and what only the first rank does."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ LOST = ("gloo", "NCCL", "Connection closed", "Connection reset", "Broken pipe")
 
 
 def launch(config: Config) -> Fabric:
-    """Return Fabric with all processes running: those of torchrun, or `devices` of our own."""
+    """Return Fabric with all processes running: those torchrun started, or `devices` of our own."""
     _check_device(config.run.device)
     if config.run.threads != "auto":
         torch.set_num_threads(config.run.threads)
@@ -63,11 +63,11 @@ def _check_device(name: str) -> None:
 
 
 def _connect_again(fabric: Fabric) -> None:
-    """Connect the ranks that torchrun has restarted, where the addresses of the dead ones cannot be found.
+    """Connect the ranks that torchrun has restarted, under a name that hides the addresses of the dead ones.
 
     torchrun keeps one store over its restarts, and torch 2.13 reads addresses from it without a name for the attempt:
-    a rank that comes first finds a dead one's, and waits for it for half an hour. Fabric leaves alone what is already
-    connected. Nodes count their restarts apart, so several of them need torch's own
+    the first rank to start finds the address of a dead one and waits half an hour for it. Fabric does not touch an
+    existing connection. Nodes count their restarts separately, so several nodes need torch's own
     TORCH_DISABLE_SHARE_RDZV_TCP_STORE=1.
     """
     store, rank, size = next(rendezvous("env://"))
@@ -77,7 +77,7 @@ def _connect_again(fabric: Fabric) -> None:
 
 
 def _sync_option() -> str:
-    """Return how this torch calls the exchange of buffers before every forward pass.
+    """Return the name this version of torch has for exchanging buffers before every forward pass.
 
     Off, because scoring must not wait for other ranks; they are averaged after every step instead, so that what one
     rank saves is the state of all.
@@ -106,7 +106,7 @@ def gathered(fabric: Fabric, vector: Tensor) -> Tensor:
 
 @torch.no_grad()
 def average_buffers(fabric: Fabric, model: nn.Module) -> None:
-    """Make the buffers (BatchNorm's statistics) of all ranks their mean."""
+    """Replace the buffers (BatchNorm's statistics) of every rank by their mean over the ranks."""
     buffers = [buffer for buffer in model.buffers() if buffer.is_floating_point()] if fabric.world_size > 1 else []
     if not buffers:
         return
@@ -138,7 +138,7 @@ def first_does(fabric: Fabric, function: Callable[[], Result]) -> Result:
 
 @contextmanager
 def noticing_losses(fabric: Fabric) -> Iterator[None]:
-    """Turn what torch says when another rank is gone into one line."""
+    """Turn the errors torch raises when another rank has died into one line."""
     try:
         yield
     except RuntimeError as error:  # gloo has no class of its own for it
@@ -152,7 +152,7 @@ def _kind(error: Exception) -> str:
 
 
 def _again(answer: Mapping[str, Any]) -> Exception:
-    """Return the error of rank 0, for the others, who need not say it again."""
+    """Return the error of rank 0 for the other ranks, marked so that they do not report it again."""
     if answer["kind"] == "stopped":
         return Stopped(int(answer["signum"]), answer["error"])
     error = (UserError if answer["kind"] == "user" else RunError)(answer["error"])
@@ -161,7 +161,7 @@ def _again(answer: Mapping[str, Any]) -> Exception:
 
 
 def said_by(fabric: Fabric, rank: int, text: str) -> str:
-    """Return the text of one rank; bytes in a tensor, because torch's own way for objects unpickles."""
+    """Return the text of one rank on all of them; sent as bytes in a tensor, because torch's own way unpickles."""
     if fabric.world_size == 1:
         return text
     data = torch.tensor(list(text.encode()), dtype=torch.uint8, device=fabric.device)

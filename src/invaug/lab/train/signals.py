@@ -20,7 +20,7 @@ class Stopped(Exception):  # noqa: N818 - not an error
 
 
 class Signals:
-    """Holds the handlers while a run goes on: `with Signals() as signals`, then read `signals.caught` between steps."""
+    """Installs the handlers during a run: `with Signals() as signals`, then read `signals.caught` between steps."""
 
     def __init__(self) -> None:
         self.caught = 0  # the number of the signal

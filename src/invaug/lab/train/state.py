@@ -1,4 +1,4 @@
-"""The state of a training: everything that changes while it goes on, and nothing else."""
+"""The state of a training: everything that changes during it, and nothing else."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ from invaug.lab.train.tally import Tally
 
 @dataclass
 class Training:
-    """What a checkpoint holds."""
+    """What a checkpoint contains."""
 
     model: Any  # Fabric's wrapper of an nn.Module
     problem: InvarianceConstrained
@@ -46,11 +46,11 @@ class Training:
 
     @property
     def network(self) -> Any:
-        """The network to use: of averaged weights where they are kept."""
+        """The network to use: the one with averaged weights, if the run keeps an average."""
         return self.average.module if self.average else self.model
 
     def state(self) -> dict[str, Any]:
-        """Return the state to save; every rank must ask, for each adds its sums."""
+        """Return the state to save; every rank must call this, because each adds its sums."""
         return {
             "model": self.model.state_dict(),
             "problem": self.problem.state_dict(),
@@ -83,7 +83,7 @@ class Training:
             setattr(self, name, state[name])
 
     def undoing(self) -> Callable[[], None]:
-        """Return what takes back the forward passes to come, whose losses or gradients are of no use."""
+        """Return a function that undoes the forward passes made since, if their loss or gradient is not finite."""
         state = [*self.model.buffers(), self.problem.n_batches]
         before = [buffer.clone() for buffer in state]
 
@@ -96,7 +96,7 @@ class Training:
         return undo
 
     def end_epoch(self) -> None:
-        """Count the epoch and be ready for the next."""
+        """Count the epoch and reset what belongs to a single epoch."""
         self.epoch += 1
         self.batch, self.seconds, self.skipped = 0, 0.0, 0
         self.tally = Tally(self.problem)

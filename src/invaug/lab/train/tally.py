@@ -1,4 +1,4 @@
-"""What an epoch says: means over batches, and how often each transformation was kept."""
+"""The statistics of an epoch: means over batches, and how often each transformation was kept."""
 
 from __future__ import annotations
 
@@ -13,9 +13,9 @@ from invaug.lab.data.batches import Batch
 from invaug.transforms.images import doubles
 
 BINS = 20  # of a continuous magnitude
-N_SIMULATED = 400  # epochs of uniform draws, for the range their entropy has
+N_SIMULATED = 400  # simulated epochs of uniform draws, for the range of their entropy
 Array = np.ndarray[Any, Any]
-AT_ONCE = 64  # batches whose draws are counted together: for one, the calls are the cost
+AT_ONCE = 64  # batches whose draws are counted together: one by one, the calls would dominate
 
 
 class Tally:
@@ -60,13 +60,13 @@ class Tally:
         self._uncounted.clear()
 
     def vector(self) -> torch.Tensor:
-        """Return all sums as one vector of doubles on the CPU, which holds every one of them exactly."""
+        """Return all sums as one vector of doubles on the CPU, which represents each of them exactly."""
         sizes = torch.tensor([self.n_images, self.n_batches])
         parts = [sizes, self.loss, self.correct, self.slack, self.level, self.acceptance, *self.counts]
         return torch.cat([part.detach().cpu().double().reshape(-1) for part in parts])
 
     def restore(self, vector: torch.Tensor) -> None:
-        """Take the sums from a vector: of this tally after a resume, or the sum over ranks."""
+        """Take the sums from a vector: those of this tally after a resume, or those of all ranks added up."""
         self._uncounted.clear()
         k, shapes = len(self._counts), [counts.shape for counts in self._counts]
         parts = vector.split([2, 1, 1, k, k, k, *(shape.numel() for shape in shapes)])
@@ -77,7 +77,7 @@ class Tally:
         self._counts = [part.long().view(shape) for part, shape in zip(parts[6:], shapes, strict=True)]
 
     def row(self) -> dict[str, Any]:
-        """Return the epoch in plain names and units."""
+        """Return the record line of the epoch: plain names, plain units."""
         slack, level = (sums / max(self.n_images, 1) for sums in (self.slack, self.level))
         return {
             "train_loss": float(self.loss / max(self.n_images, 1)),
@@ -100,7 +100,7 @@ class Tally:
 
 
 def finite(number: float | None) -> float | None:
-    """Return the number, or None for what JSON cannot say: no slack without a bound, no acceptance without a chain."""
+    """Return the number, or None if it is not finite, which JSON cannot hold: a slack without a bound, for example."""
     return number if number is not None and math.isfinite(number) else None
 
 
@@ -110,7 +110,7 @@ def shape_of(transforms: TransformSet) -> tuple[int, int]:
 
 
 def histogram(transforms: TransformSet, draw: Draw) -> torch.Tensor:
-    """Return how often each operation was kept at each level; of several in sequence, each counts."""
+    """Return how often each operation was kept at each level; operations applied in sequence all count."""
     n_ops, n_columns = shape_of(transforms)
     op, column = draw.op.flatten().cpu(), draw.level.flatten().cpu()
     if any(each.continuous for each in transforms.ops):  # such a magnitude has no level

@@ -1,8 +1,9 @@
-"""What is tried next: every combination of a grid, or what Optuna asks for; and what came of it."""
+"""What to try next: every combination of a grid, or what Optuna asks for; and the outcome of each."""
 
 from __future__ import annotations
 
 import json
+import math
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -27,7 +28,7 @@ class Trial:
     @property
     def name(self) -> str:
         """The combination in words."""
-        return " ".join(f"{key}={shown(value)}" for key, value in self.params.items())
+        return " ".join(f"{key}={format_value(value)}" for key, value in self.params.items())
 
     def numbers(self, key: str) -> list[float]:
         """Return a number of each fold that is done."""
@@ -39,8 +40,13 @@ class Trial:
         values = self.numbers(key)
         return estimate(values) if values else None
 
+    def mean(self, key: str, missing: float) -> float:
+        """Return the mean over folds, or a value for trials that have none."""
+        found = self.estimate(key)
+        return found.mean if found else missing
+
     @property
-    def whole(self) -> bool:
+    def is_complete(self) -> bool:
         """Whether every fold is done."""
         return len(self.numbers("held_out_accuracy")) == len(self.jobs)
 
@@ -50,20 +56,18 @@ class Trial:
         return [reason for job in self.jobs if (reason := job.failure()) and job.found() is None]
 
 
-def shown(value: Any) -> str:
+def format_value(value: Any) -> str:
     """Return a value as short as it can be read."""
     return f"{value:.4g}" if isinstance(value, float) else str(value)
 
 
-def best_of(trials: list[Trial]) -> Trial | None:
+def find_best(trials: list[Trial]) -> Trial | None:
     """Return the trial with the highest mean accuracy on held-out images; of equal ones the lower loss."""
-
-    def rank(trial: Trial) -> tuple[float, float]:
-        accuracy, loss = (trial.estimate(key) for key in ("held_out_accuracy", "held_out_loss"))
-        return (accuracy.mean if accuracy else -1.0, -loss.mean if loss else 0.0)
-
-    whole = [trial for trial in trials if trial.whole]
-    return max(whole, key=rank) if whole else None
+    complete = [trial for trial in trials if trial.is_complete]
+    ranked = sorted(
+        complete, key=lambda trial: (-trial.mean("held_out_accuracy", 0.0), trial.mean("held_out_loss", 0.0))
+    )
+    return ranked[0] if ranked else None
 
 
 @dataclass
@@ -71,16 +75,21 @@ class Search:
     """Yields jobs that are not done yet, and is told when they have ended."""
 
     space: Space
-    make: Callable[[Mapping[str, Any], int], list[Job]]
+    make_jobs: Callable[[Mapping[str, Any], int], list[Job]]
     """The folds of a combination; its number names their folders."""
     skip: Callable[[Job], None] = lambda _: None
     """Called for a fold that was done before."""
     trials: list[Trial] = field(default_factory=list)
 
+    @property
+    def n_trials(self) -> int:
+        """How many combinations are tried."""
+        return math.prod(len(found.values) for found in self.space.values() if isinstance(found, Values))
+
     def jobs(self) -> Iterator[Job]:
         """Return the folds of one combination after another."""
         for params in self.combinations():
-            trial = Trial(dict(params), self.make(params, len(self.trials)))
+            trial = Trial(dict(params), self.make_jobs(params, len(self.trials)))
             self.trials.append(trial)
             for job in trial.jobs:
                 if job.found() is None:
@@ -99,45 +108,46 @@ class Search:
 
 @dataclass
 class OptunaSearch(Search):
-    """Optuna's tree-structured Parzen estimator; what it asked for is kept, so that a stopped search goes on."""
+    """Optuna's tree-structured Parzen estimator; what it asked for is kept, so that a stopped search resumes."""
 
-    n_trials: int = 20
+    trials_wanted: int = 20
     folder: Path = Path()
     seed: int = 0
     _study: Any = None
     _asked: list[Any] = field(default_factory=list)
-    _told: set[int] = field(default_factory=set)
+    """Optuna's trials, one for each of ours; None once it has been told."""
+
+    @property
+    def n_trials(self) -> int:
+        """How many combinations are tried."""
+        return self.trials_wanted
 
     def combinations(self) -> Iterator[dict[str, Any]]:
         """Return what was asked before, then what Optuna asks for next."""
         optuna = _optuna()
-        before = atomic.read_json(self.folder / ASKED) or {"trials": []}
         sampler = optuna.samplers.TPESampler(seed=self.seed, constant_liar=True)
         self._study = optuna.create_study(direction="maximize", sampler=sampler)
         space = {key: _distribution(optuna, found) for key, found in self.space.items()}
-        known = list(before["trials"])
-        for number in range(self.n_trials):
+        known = list((atomic.read_json(self.folder / ASKED) or {"trials": []})["trials"])
+        for number in range(self.trials_wanted):
             if number < len(known):
                 self._study.enqueue_trial(known[number])
             asked = self._study.ask(space)
             self._asked.append(asked)
-            known[number:] = [dict(asked.params), *known[number + 1 :]]
+            known[number : number + 1] = [dict(asked.params)]
             atomic.write_text(self.folder / ASKED, json.dumps({"trials": known}))
             yield dict(asked.params)
 
     def tell(self) -> None:
         """Tell Optuna of every trial whose folds have all ended."""
-        optuna = _optuna()
+        failed = _optuna().trial.TrialState.FAIL
         for number, trial in enumerate(self.trials):
-            if number in self._told:
+            ended = len(trial.failures) + len(trial.numbers("held_out_accuracy")) == len(trial.jobs)
+            if self._asked[number] is None or not ended:
                 continue
-            accuracy = trial.estimate("held_out_accuracy")
-            if trial.whole and accuracy:
-                self._study.tell(self._asked[number], accuracy.mean)
-                self._told.add(number)
-            elif len(trial.failures) + len(trial.numbers("held_out_accuracy")) == len(trial.jobs):
-                self._study.tell(self._asked[number], state=optuna.trial.TrialState.FAIL)
-                self._told.add(number)
+            told = {"values": trial.mean("held_out_accuracy", 0.0)} if trial.is_complete else {"state": failed}
+            self._study.tell(self._asked[number], **told)
+            self._asked[number] = None
 
 
 def _optuna() -> Any:
@@ -154,5 +164,5 @@ def _distribution(optuna: Any, found: Values | Range) -> Any:
     if isinstance(found, Values):
         return kinds.CategoricalDistribution(found.values)
     if found.whole:
-        return kinds.IntDistribution(int(found.low), int(found.high), log=found.by_log)
-    return kinds.FloatDistribution(found.low, found.high, log=found.by_log)
+        return kinds.IntDistribution(int(found.low), int(found.high), log=found.is_logarithmic)
+    return kinds.FloatDistribution(found.low, found.high, log=found.is_logarithmic)

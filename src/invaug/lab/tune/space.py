@@ -1,4 +1,4 @@
-"""What may be searched: keys of the config with a list of values, or a range."""
+"""What to search: keys of the config, each with a list of values or a range."""
 
 from __future__ import annotations
 
@@ -6,17 +6,19 @@ import itertools
 import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, get_args
+from typing import Any
+
+from pydantic import TypeAdapter, ValidationError
 
 from invaug.lab.config.build import build
 from invaug.lab.config.schema import PLACES
 from invaug.lab.errors import UserError, nearest
 
-MANY = 10  # a range whose ends are so many times apart is searched by its logarithm
+MANY = 10  # ranges whose ends are this many times apart are searched by their logarithm
 FIXED = ("data", "data_dir", "families", "val_fraction", "val_fold", "seed", "device", "devices", "log", "workers")
-"""Keys a search has no business with."""
+"""Keys that cannot be searched."""
 EIGHT = (0.2, 0.5, 0.8, 1.1, 1.4, 1.7, 2.0, 2.3)
-"""The levels of the paper's search on CIFAR-10, for ten classes: the loss of a guess is 2.3."""
+"""The levels of the paper's search on CIFAR-10: ten classes, where guessing has a loss of 2.3."""
 KNOWN = {"cifar100": (0.3, 0.6, 0.9, 1.2, 1.5, 1.8, 2.1, 2.4)}
 
 
@@ -36,8 +38,8 @@ class Range:
     whole: bool = False
 
     @property
-    def by_log(self) -> bool:
-        """Whether it is searched by its logarithm."""
+    def is_logarithmic(self) -> bool:
+        """Whether to search it by its logarithm."""
         return self.low > 0 and self.high / self.low >= MANY
 
 
@@ -45,7 +47,7 @@ Space = Mapping[str, Values | Range]
 
 
 def usual_levels(data: str, n_classes: int) -> Values:
-    """Return the levels of the paper's search; for other numbers of classes, as far from the loss of a guess."""
+    """Return the levels of the paper's search, in proportion to the loss of guessing among the classes."""
     factor = math.log(n_classes) / math.log(10)
     return Values(KNOWN.get(data, tuple(round(factor * level, 2) for level in EIGHT)))
 
@@ -64,49 +66,32 @@ def parse(texts: Sequence[str], settings: Mapping[str, Any]) -> Space:
             raise UserError(f"{key} cannot be searched{' twice' if key in space else ''}: got {text}")
         if key in settings:
             raise UserError(f"{key} is both given ({settings[key]}) and searched ({rest}): leave one out")
-        space[key] = _range(key, rest) if ":" in rest else _values(key, rest)
+        if ":" in rest:
+            space[key] = _range(key, rest)
+        else:
+            space[key] = Values(tuple(_value(key, part) for part in rest.split(",") if part.strip()))
     for key, found in space.items():
         for value in found.values if isinstance(found, Values) else (found.low, found.high):
-            build({**settings, **_with_needs(key), key: value})  # a wrong value is named before anything runs
+            needs = {"gamma_init": 1.0} if key == "method" else {}  # which some methods want
+            build({**settings, **needs, key: value})  # a wrong value is named before anything runs
     return space
 
 
-def _with_needs(key: str) -> dict[str, Any]:
-    return {"gamma_init": 1.0} if key == "method" else {}
-
-
-def _values(key: str, text: str) -> Values:
-    return Values(tuple(_value(key, part.strip()) for part in text.split(",") if part.strip()))
-
-
 def _range(key: str, text: str) -> Range:
-    ends = [_value(key, part.strip()) for part in text.split(":")]
-    numbers = [end for end in ends if isinstance(end, int | float) and not isinstance(end, bool)]
+    ends = [_value(key, part) for part in text.split(":")]
+    numbers = [end for end in ends if type(end) in (int, float)]
     if len(ends) != 2 or len(numbers) != 2 or not numbers[0] < numbers[1]:
         raise UserError(f"cannot search {key}={text}: a range is LOW:HIGH, two numbers, the smaller first")
-    return Range(numbers[0], numbers[1], _kind(key) is int)
-
-
-def _kind(key: str) -> Any:
-    """Return the type of a key without None."""
-    annotation = PLACES[key].info.annotation
-    kinds = [kind for kind in get_args(annotation) or (annotation,) if kind is not type(None)]
-    return kinds[0] if kinds else str
+    return Range(numbers[0], numbers[1], all(type(end) is int for end in numbers))
 
 
 def _value(key: str, text: str) -> Any:
-    kind = _kind(key)
-    if kind is bool:
-        if text not in ("true", "false"):
-            raise UserError(f"cannot search {key}={text}: it is true or false")
-        return text == "true"
-    if kind in (int, float):
-        try:
-            return kind(text)
-        except ValueError:
-            word = "whole number" if kind is int else "number"
-            raise UserError(f"cannot search {key}={text}: it is a {word}") from None
-    return text
+    """Return a value as the setting's type; one that is none stays text, which the config then refuses by name."""
+    kind: Any = PLACES[key].info.annotation
+    try:
+        return TypeAdapter(kind).validate_python(text.strip())
+    except ValidationError:
+        return text.strip()
 
 
 def is_grid(space: Space) -> bool:

@@ -117,7 +117,7 @@ class Figure:
     table: Table
 
 
-def thinned(lines: Sequence[Series]) -> tuple[tuple[Series, ...], int]:
+def thin_lines(lines: Sequence[Series]) -> tuple[tuple[Series, ...], int]:
     """Return the lines with one point in so many, the last among them, and how many that is."""
     most = max(min(MOST_POINTS, MOST_IN_ALL // max(len(lines), 1)), FEWEST_POINTS)
     longest = max((len(line.points) for line in lines), default=0)

@@ -6,10 +6,11 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
+from invaug.lab.report.document import Section
 from invaug.lab.report.drawing.figures import Bars, Figure, Heat
-from invaug.lab.report.read import MAX_CONSTRAINTS, MAX_LEVELS, MAX_OPS, Run, number, short, whole
-from invaug.lab.report.sections.evaluation import rows_in, table_in
+from invaug.lab.report.runs import Run
 from invaug.lab.report.tables import Cell, Table
+from invaug.lab.report.values import MAX_CONSTRAINTS, MAX_LEVELS, MAX_OPS, number, rows_in, short, table_in, whole
 
 N_CLASSES = 10  # classes shown, the worst first
 MOST_RUNS = 6  # runs whose certificate is shown
@@ -113,18 +114,15 @@ def loss_text(law: Found) -> str:
     return f"{value}, at least {low:.3f}" if high is None else f"{value}, interval {low:.3f} to {high:.3f}"
 
 
-def figures_of(runs: Sequence[Run]) -> list[Figure]:
-    """Return the figures of all runs that have a certificate, as many as a page should hold."""
-    return [figure for run, ending in _certified(runs) for figure in figures(run, ending)]
-
-
-def tables_of(runs: Sequence[Run]) -> list[tuple[str, Table]]:
-    """Return the tables of all runs that have a certificate, under names for their files."""
-    return [
-        (f"certificate{ending}-{i}", replace(table, title=f"{run.name}: {table.title}" if ending else table.title))
+def sections(runs: Sequence[Run]) -> list[Section]:
+    """Return one section with the figures and tables of the first few runs that have a certificate."""
+    made = [figure for run, ending in _certified(runs) for figure in figures(run, ending)]
+    listed = [
+        replace(table, title=f"{run.name}: {table.title}" if ending else table.title, key=f"certificate{ending}-{i}")
         for run, ending in _certified(runs)
         for i, table in enumerate(tables(run), 1)
     ]
+    return [Section("How invariant the model is, with confidence", (*made, *listed))] if made or listed else []
 
 
 def _certified(runs: Sequence[Run]) -> list[tuple[Run, str]]:

@@ -3,14 +3,31 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
+from invaug.lab.report.document import Section
 from invaug.lab.report.drawing.figures import Figure, Heat, Point, Scatter
-from invaug.lab.report.read import Run, number, short, whole
+from invaug.lab.report.runs import Run
 from invaug.lab.report.tables import Table
+from invaug.lab.report.values import number, rows_in, short, table_in, whole
 
 N_CLASSES = 10  # classes shown, the worst first
+MOST_RUNS = 6  # runs whose evaluation is shown
 LAWS = {"uniform": "uniform draws", "lambda_c": "λ_c", "worst": "the worst draw"}
+
+
+def sections(runs: Sequence[Run]) -> list[Section]:
+    """Return one section with the figures and tables of the first few runs that were evaluated."""
+    evaluated = [run for run in runs if run.evaluation][:MOST_RUNS]
+    endings = [f"-{i}" if len(runs) > 1 else "" for i in range(1, len(evaluated) + 1)]
+    made = [figure for run, end in zip(evaluated, endings, strict=True) for figure in figures(run, end)]
+    listed = [
+        replace(table, title=f"{run.name}: {table.title}" if end else table.title, key=f"evaluation{end}-{i}")
+        for run, end in zip(evaluated, endings, strict=True)
+        for i, table in enumerate(tables(run), 1)
+    ]
+    return [Section("What the model can and cannot do", (*made, *listed))] if made or listed else []
 
 
 def figures(run: Run, ending: str = "") -> list[Figure]:
@@ -107,13 +124,3 @@ def _classes(found: Mapping[str, Any]) -> Table | None:
     known = sorted((row for row in rows if row[1] is not None), key=lambda row: row[1] or 0.0)[:N_CLASSES]
     more = f" ({len(known)} of {len(rows)})" if len(rows) > len(known) else ""
     return Table(f"Classes, worst first{more}", ("class", "accuracy", "images"), tuple(known)) if known else None
-
-
-def table_in(value: Any) -> Mapping[str, Any]:
-    """Return a table, an empty one for anything else."""
-    return value if isinstance(value, dict) else {}
-
-
-def rows_in(value: Any) -> Sequence[Mapping[str, Any]]:
-    """Return the tables in a list, none for anything else."""
-    return [row for row in value if isinstance(row, dict)] if isinstance(value, list) else []

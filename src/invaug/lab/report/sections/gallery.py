@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping, Sequence
-from html import escape
 from typing import Any
 
-from invaug.lab.config.methods import is_constrained
-from invaug.lab.report.read import Run, number, short, whole
-from invaug.lab.report.sections.evaluation import rows_in
+from invaug.lab.report.document import Gallery, Picture, Section
+from invaug.lab.report.runs import Run
+from invaug.lab.report.values import number, rows_in, short, whole
 
 N_ROWS, N_IMAGES, N_HARDEST = 16, 12, 16
+MOST_RUNS = 3  # runs whose pictures are shown
 PICTURE = re.compile(r"data:image/png;base64,[A-Za-z0-9+/]{1,200000}={0,2}")
 RULES = {
     "worst": "Kept, in orange, is the proposal with the highest loss: the rule this run was trained with.",
@@ -19,29 +19,40 @@ RULES = {
 }
 CHAIN = "Kept, in orange, is where the chain ended: it moves with probability min(1, proposed loss / current loss)."
 FOREIGN = " This run was trained without a constraint; shown is what the chain would keep."
+Row = Mapping[str, Any]
 
 
-def sections(run: Run) -> list[tuple[str, str, str]]:
-    """Return the title, the reading and the pictures of each part as HTML, where there are pictures."""
+def sections(runs: Sequence[Run]) -> list[Section]:
+    """Return the pictures of the first few runs that have some."""
+    shown = [run for run in runs if sections_of(run)][:MOST_RUNS]
+    return [section for run in shown for section in sections_of(run, f": {run.name}" if len(runs) > 1 else "")]
+
+
+def left_out(runs: Sequence[Run]) -> int:
+    """Return how many runs have pictures that are not shown."""
+    return max(sum(bool(sections_of(run)) for run in runs) - MOST_RUNS, 0)
+
+
+def sections_of(run: Run, where: str = "") -> list[Section]:
+    """Return the pictures of one run: proposals by image, and the hardest draw of each operation."""
     found = run.evaluation or {}
     rows, hard = rows_in(found.get("gallery"))[:N_ROWS], rows_in(found.get("hardest"))[:N_HARDEST]
     parts = (
-        ("Images, what was proposed and what was kept", _rule(run, rows), "".join(map(_strip, rows))),
-        ("The transformations this model finds hardest", _hard_reading(hard), "".join(map(_pair, hard))),
+        ("Images, what was proposed and what was kept", _rule(run, rows), tuple(filter(None, map(_strip, rows)))),
+        ("The transformations this model finds hardest", _hard_reading(hard), tuple(filter(None, map(_pair, hard)))),
     )
-    return [(title, reading, f'<div class="gallery">{strips}</div>') for title, reading, strips in parts if strips]
+    return [Section(title + where, (reading, Gallery(strips))) for title, reading, strips in parts if strips]
 
 
-def _rule(run: Run, rows: Sequence[Mapping[str, Any]]) -> str:
+def _rule(run: Run, rows: Sequence[Row]) -> str:
     """Return by which rule proposals were kept, and how many of a long chain are shown."""
-    method = run.text("method")
-    said = RULES.get(method, CHAIN) + ("" if is_constrained(method) else FOREIGN)
+    said = RULES.get(run.method, CHAIN) + ("" if run.is_constrained else FOREIGN)
     longest = max((whole(row.get("chain")) for row in rows), default=0)
     shown = max((len(rows_in(row.get("proposals"))[:N_IMAGES]) for row in rows), default=0)
     return said + (f" Shown are chains of {shown} proposals; the run's own have {longest}." if longest > shown else "")
 
 
-def _hard_reading(rows: Sequence[Mapping[str, Any]]) -> str:
+def _hard_reading(rows: Sequence[Row]) -> str:
     if not rows:
         return ""
     first = rows[0]
@@ -53,43 +64,42 @@ def _hard_reading(rows: Sequence[Mapping[str, Any]]) -> str:
     )
 
 
-def _strip(row: Mapping[str, Any]) -> str:
-    original = _picture(row.get("original"), f"original, class {_class(row)}")
+def _strip(row: Row) -> tuple[Picture, ...]:
+    original = _pictures(row.get("original"), f"original, class {_class(row)}")
     proposals = [
-        _picture(entry.get("image"), _proposal(entry), "kept" if entry.get("kept") is True else "")
+        picture
         for entry in rows_in(row.get("proposals"))[:N_IMAGES]
+        for picture in _pictures(entry.get("image"), _proposal(entry), entry.get("kept") is True)
     ]
-    return f'<div class="strip">{original}{"".join(proposals)}</div>' if original else ""
+    return (*original, *proposals) if original else ()
 
 
-def _pair(row: Mapping[str, Any]) -> str:
-    before, after = number(row.get("clean")), number(row.get("loss"))
-    said = "" if before is None else f", loss {before:.2f}"
-    outcome = "" if after is None else f", loss {after:.2f}"
+def _pair(row: Row) -> tuple[Picture, ...]:
     seen = f", seen as {short(row['seen'], 40)}" if isinstance(row.get("seen"), str) else ""
-    original = _picture(row.get("original"), f"original, class {_class(row)}{said}")
-    changed = _picture(row.get("image"), f"{_operation(row)}{outcome}{seen}")
-    return f'<div class="strip">{original}{changed}</div>' if original and changed else ""
+    original = _pictures(row.get("original"), f"original, class {_class(row)}{_loss(row, 'clean')}")
+    changed = _pictures(row.get("image"), f"{_operation(row)}{_loss(row, 'loss')}{seen}")
+    return (*original, *changed) if original and changed else ()
 
 
-def _class(row: Mapping[str, Any]) -> str:
+def _class(row: Row) -> str:
     return short(row.get("class", "?"), 40)
 
 
-def _operation(row: Mapping[str, Any]) -> str:
+def _operation(row: Row) -> str:
     name, size = short(row.get("op", "?"), 30), number(row.get("magnitude"))
     return name if size is None else f"{name} {size:.3g}"
 
 
-def _proposal(entry: Mapping[str, Any]) -> str:
-    loss = number(entry.get("loss"))
-    parts = [_operation(entry), "" if loss is None else f"loss {loss:.2f}", "kept" if entry.get("kept") is True else ""]
-    return ", ".join(filter(None, parts))
+def _loss(row: Row, key: str) -> str:
+    loss = number(row.get(key))
+    return "" if loss is None else f", loss {loss:.2f}"
 
 
-def _picture(source: Any, text: str, kind: str = "") -> str:
-    """Return one image with its caption; anything but a PNG inside the file itself is left out."""
-    if not isinstance(source, str) or not PICTURE.fullmatch(source):
-        return ""
-    said = escape(text)
-    return f'<figure class="picture {kind}"><img src="{source}" alt="{said}"><figcaption>{said}</figcaption></figure>'
+def _proposal(entry: Row) -> str:
+    return f"{_operation(entry)}{_loss(entry, 'loss')}{', kept' * (entry.get('kept') is True)}"
+
+
+def _pictures(source: Any, caption: str, is_kept: bool = False) -> list[Picture]:
+    """Return one image with its caption; none for anything but a PNG inside the file itself."""
+    is_png = isinstance(source, str) and PICTURE.fullmatch(source)
+    return [Picture(source, caption, is_kept)] if is_png else []

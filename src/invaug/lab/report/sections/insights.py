@@ -5,39 +5,38 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
+from statistics import fmean
 from typing import Any
 
-from invaug.lab.report.drawing.figures import Bars, Figure, Rule
-from invaug.lab.report.page import Content
-from invaug.lab.report.read import INSIGHTS, MAX_OPS, document, number, short
-from invaug.lab.report.sections.evaluation import rows_in, table_in
-from invaug.lab.report.tables import Cell, Table
+from invaug.lab.insights.thresholds import FULLY, MOSTLY, VERDICTS
+from invaug.lab.report.document import Cell, Document, Figure, Section, Table, Tile
+from invaug.lab.report.drawing.figures import Bars, Rule
+from invaug.lab.report.read import INSIGHTS, read_document
+from invaug.lab.report.values import MAX_OPS, interval, list_in, number, rows_in, short, table_in
 
-FULLY, MOSTLY = 0.02, 0.1
-"""gamma, the gap that is left as a share of the loss of a guess, up to which a symmetry counts as learned, and as
-mostly learned: of ten classes 0.05 and 0.23 nats."""
-VERDICTS = ("learned", "mostly learned", "not learned")
 Found = Mapping[str, Any]
 
 
-def over(content: Content, folders: Sequence[Path]) -> Content:
+def with_insights(content: Document, folders: Sequence[Path]) -> Document:
     """Return the page of an insights folder: what the trainings under it say stands first, then the trainings."""
     if len(folders) != 1 or not (folders[0] / INSIGHTS).is_file():
         return content
-    found, notes = document(folders[0], INSIGHTS)
+    found, notes = read_document(folders[0], INSIGHTS)
     rows = families_in(found)
     if not found or not rows:
         return replace(content, notes=(*notes, *content.notes))
     figure = gammas(rows)
+    readings = [short(row.get("reading", ""), 400) for row in rows]
     return replace(
         content,
         title=f"Which symmetries {short(found.get('data', 'the data'), 60)} shows a network",
         verdict=verdict(rows),
         notes=(*notes, *_unchanged(found), *content.notes),
         tiles=tuple(_tiles(found, rows)),
-        sections=(("How fully each symmetry is learned", (figure,)), *content.sections),
-        lead=tuple(short(row.get("reading", ""), 400) for row in rows),
-        tables=(*_suggested(found), *content.tables),
+        sections=(
+            Section("How fully each symmetry is learned", (figure, *readings, *_suggested(found))),
+            *content.sections,
+        ),
     )
 
 
@@ -49,12 +48,8 @@ def families_in(found: Any) -> list[Found]:
 
 def verdict(rows: Sequence[Found]) -> str:
     """Return in one sentence which symmetries are learned, mostly learned and not learned."""
-    said = []
-    for kind in VERDICTS:
-        names = [_name(row) for row in rows if row.get("verdict") == kind]
-        if names:
-            said.append(f"{kind}: {', '.join(names)}")
-    text = "; ".join(said)
+    kinds = {kind: [_name(row) for row in rows if row.get("verdict") == kind] for kind in VERDICTS}
+    text = "; ".join(f"{kind}: {', '.join(names)}" for kind, names in kinds.items() if names)
     return f"{text[:1].upper()}{text[1:]}."
 
 
@@ -63,7 +58,7 @@ def gammas(rows: Sequence[Found]) -> Figure:
     title = "γ of each symmetry at the end of training"
     names = tuple(_name(row) for row in rows)
     values = tuple(number(row.get("gamma")) for row in rows)
-    ends = tuple(_ends(row.get("interval")) for row in rows)
+    ends = tuple(interval(row.get("interval")) for row in rows)
     least, most = rows[0], rows[-1]
     reading = (
         f"Smallest γ, the symmetry the network has learned most fully: {_name(least)}, "
@@ -80,42 +75,30 @@ def gammas(rows: Sequence[Found]) -> Figure:
     return Figure("symmetry-gammas", title, drawing, reading, table)
 
 
-def _suggested(found: Found) -> list[tuple[str, Table]]:
-    rows: list[tuple[Cell, ...]] = []
-    for name, pair in list(table_in(found.get("suggested")).items())[:MAX_OPS]:
-        ends = _ends(pair) or (None, None)
-        rows.append((short(name, 30), *ends))
+def _suggested(found: Found) -> list[Table]:
+    entries = list(table_in(found.get("suggested")).items())[:MAX_OPS]
+    rows = tuple((short(name, 30), *(interval(ends) or (None, None))) for name, ends in entries)
     title = "Suggested set (suggested.toml, for invaug train --config)"
-    return [("suggested", Table(title, ("operation", "from", "to"), tuple(rows)))] if rows else []
+    return [Table(title, ("operation", "from", "to"), rows, "suggested")] if rows else []
 
 
-def _tiles(found: Found, rows: Sequence[Found]) -> list[tuple[str, str, str]]:
-    accuracies = [value for value in map(number, _list(found.get("clean_accuracy"))) if value is not None]
+def _tiles(found: Found, rows: Sequence[Found]) -> list[Tile]:
+    accuracies = [value for value in map(number, list_in(found.get("clean_accuracy"))) if value is not None]
     limits = (f"γ up to {FULLY:g}", f"γ up to {MOSTLY:g}", f"γ above {MOSTLY:g}")
-    kinds = dict(zip(VERDICTS, limits, strict=True))
     tiles = [
-        (kind, str(sum(row.get("verdict") == kind for row in rows)), f"of {len(rows)} families, {limit}")
-        for kind, limit in kinds.items()
+        Tile(kind, str(sum(row.get("verdict") == kind for row in rows)), f"of {len(rows)} families, {limit}")
+        for kind, limit in zip(VERDICTS, limits, strict=True)
     ]
     if accuracies:
-        mean, n = sum(accuracies) / len(accuracies), len(accuracies)
-        tiles.append(("held-out accuracy", f"{mean:.1%}", f"{n} seed{'s' * (n > 1)}, images as they are"))
+        mean, n = fmean(accuracies), len(accuracies)
+        tiles.append(Tile("held-out accuracy", f"{mean:.1%}", f"{n} seed{'s' * (n > 1)}, images as they are"))
     return tiles
 
 
 def _unchanged(found: Found) -> list[str]:
-    names = [short(name, 40) for name in _list(found.get("unchanged"))[:MAX_OPS]]
+    names = [short(name, 40) for name in list_in(found.get("unchanged"))]
     return [f"families that change none of the images: {', '.join(names)}"] if names else []
 
 
 def _name(row: Found) -> str:
     return short(row.get("name", "?"), 40)
-
-
-def _list(value: Any) -> list[Any]:
-    return value if isinstance(value, list) else []
-
-
-def _ends(value: Any) -> tuple[float, float] | None:
-    ends = [number(end) for end in _list(value)]
-    return (ends[0], ends[1]) if len(ends) == 2 and ends[0] is not None and ends[1] is not None else None

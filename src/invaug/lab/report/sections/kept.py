@@ -5,65 +5,49 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 
-from invaug.lab.report.drawing.figures import Bars, Figure, Histograms, Rule
+from invaug.lab.report.document import Figure, Table
+from invaug.lab.report.drawing.figures import Bars, Histograms, Rule
 from invaug.lab.report.groups import Group
-from invaug.lab.report.read import Counts
 from invaug.lab.report.sections.constraints import names_of
-from invaug.lab.report.tables import Table
 
-MOST_GROUPS = 6  # experiments that get these two figures each: a page is read, not searched
-MOST_PAIRS = 16  # of experiment and constraint
+MOST_SHOWN = 16  # constraints of experiments that get two figures each: a page is read, not searched
 SURE = 3.0  # standard deviations; of 14 operations one alone would be beyond them by chance once in 27 epochs
-SHOWN = 4  # operations a reading names on each side
+MOST_NAMED = 4  # operations a reading names on each side
+WITHOUT_LEVELS = ("Identity", "AutoContrast", "Equalize")  # they ignore their level
 Totals = dict[str, tuple[int, ...]]
 
 
 def figures(groups: Sequence[Group]) -> list[Figure]:
-    """Return the figures of every constrained experiment, counts summed over its seeds."""
+    """Return the figures of every constraint of every experiment, counts summed over its seeds."""
     found = []
-    drawn = _drawn(groups)
-    for i, group in enumerate(drawn, 1):
-        where = f": {group.label}" if len(groups) > 1 else ""
-        ending = f"-{i}" if len(drawn) > 1 else ""
-        names = _names(group)
-        for k, name in enumerate(names):
-            which = f", {name}" if len(names) > 1 else ""
-            key = ending + (f"-constraint-{k + 1}" if len(names) > 1 else "")
-            first, last = _totals(group, k, 0), _totals(group, k, -1)
-            found += [_operations(first, last, key, which + where), _levels(last, key, which + where)]
+    for group, k, name in _constraints(groups)[:MOST_SHOWN]:
+        n = len(_names(group))
+        where = (f", {name}" if n > 1 else "") + (f": {group.label}" if len(groups) > 1 else "")
+        key = (f"-{groups.index(group) + 1}" if len(groups) > 1 else "") + (f"-constraint-{k + 1}" if n > 1 else "")
+        first, last = _totals(group, k, 0), _totals(group, k, -1)
+        found += [_operations(first, last, key, where), _levels(last, key, where)]
     return [figure for figure in found if figure is not None]
 
 
-def _keeping(groups: Sequence[Group]) -> list[Group]:
-    return [group for group in groups if any(epoch.kept for run in group.runs for epoch in run.epochs)]
+def left_out(groups: Sequence[Group]) -> int:
+    """Return how many constraints of experiments have no figures here."""
+    return max(len(_constraints(groups)) - MOST_SHOWN, 0)
+
+
+def _constraints(groups: Sequence[Group]) -> list[tuple[Group, int, str]]:
+    return [(group, k, name) for group in groups for k, name in enumerate(_names(group)) if _totals(group, k, -1)]
 
 
 def _names(group: Group) -> list[str]:
     """Return the constraints of an experiment, as its run with most of them calls them."""
-    return names_of(max((run for run in group.runs if run.epochs), key=lambda run: run.n_constraints))
-
-
-def _drawn(groups: Sequence[Group]) -> list[Group]:
-    """Return the experiments that get figures: the first few, fewer if each has many constraints."""
-    found: list[Group] = []
-    for group in _keeping(groups)[:MOST_GROUPS]:
-        if found and sum(len(_names(one)) for one in [*found, group]) > MOST_PAIRS:
-            break
-        found.append(group)
-    return found
-
-
-def left_out(groups: Sequence[Group]) -> int:
-    """Return how many experiments have no figure of their own here."""
-    return len(_keeping(groups)) - len(_drawn(groups))
+    return max((names_of(run) for run in group.runs), key=len)
 
 
 def _totals(group: Group, k: int, place: int) -> Totals:
     """Return the counts of one epoch, the first or the last, summed over the seeds."""
     found: Totals = {}
-    for run in group.runs:
-        kept: Counts = run.epochs[place].kept[k] if run.epochs and k < len(run.epochs[place].kept) else {}
-        for name, counts in kept.items():
+    for kept in (run.epochs[place].kept for run in group.runs if run.epochs):
+        for name, counts in (kept[k] if k < len(kept) else {}).items():
             before = found.get(name, (0,) * len(counts))
             if len(before) == len(counts):  # another number of levels is another experiment
                 found[name] = tuple(a + b for a, b in zip(before, counts, strict=True))
@@ -79,15 +63,17 @@ def _operations(first: Totals, last: Totals, ending: str, where: str) -> Figure 
     before, after = _shares(first), _shares(last)
     if len(after) < 2:  # one operation alone is always the one
         return None
-    names = sorted(after, key=lambda name: -after[name])
-    even = 1 / len(names)
-    reading = against_uniform(last)
-    columns = tuple((name, tuple(shares.get(op) for op in names))
-                    for name, shares in (("first epoch", before), ("last epoch", after)))  # fmt: skip
+    names = tuple(sorted(after, key=lambda name: -after[name]))
+    columns = tuple(
+        (epoch, tuple(shares.get(name) for name in names))
+        for epoch, shares in (("first epoch", before), ("last epoch", after))
+    )
+    rule = Rule(1 / len(names), "uniform")
+    drawing = Bars("share of kept draws (dashed: uniform)", names, columns, rule, percent=True)
     title = f"How often each operation was kept{where}"
     rows = tuple((name, before.get(name), after[name]) for name in names)
-    drawing = Bars("share of kept draws (dashed: uniform)", tuple(names), columns, Rule(even, "uniform"), percent=True)
-    return Figure(f"operations{ending}", title, drawing, reading, Table(title, ("operation", *dict(columns)), rows))
+    table = Table(title, ("operation", "first epoch", "last epoch"), rows)
+    return Figure(f"operations{ending}", title, drawing, against_uniform(last), table)
 
 
 def against_uniform(kept: Totals) -> str:
@@ -97,49 +83,38 @@ def against_uniform(kept: Totals) -> str:
     """
     counts = {name: sum(levels) for name, levels in kept.items()}
     n, even = sum(counts.values()), 1 / len(counts)
-    spread = math.sqrt(n * even * (1 - even))
-    rise = {
-        name: (count - n * even) / (n * even) for name, count in counts.items() if abs(count - n * even) > SURE * spread
-    }
-    more, less = ([f"{name} ({rise[name]:+.0%})" for name in names] for names in _ranked(rise))
+    chance = SURE * math.sqrt(n * even * (1 - even))
+    rise = {name: count / (n * even) - 1 for name, count in counts.items() if abs(count - n * even) > chance}
     if not rise:
         return f"Each of {len(counts)} operations was kept about as often as uniform draws would keep it ({even:.1%})."
-    parts = [
-        f"{word} often than uniform draws: {', '.join(names[:SHOWN])}{' and others' * (len(names) > SHOWN)}"
-        for word, names in (("more", more), ("less", less))
-        if names
-    ]
+    order = sorted(rise, key=lambda name: -rise[name])
+    more, less = [name for name in order if rise[name] > 0], [name for name in order[::-1] if rise[name] < 0]
+    parts = []
+    for word, names in (("more", more), ("less", less)):
+        listed = ", ".join(f"{name} ({rise[name]:+.0%})" for name in names[:MOST_NAMED])
+        others = " and others" if len(names) > MOST_NAMED else ""
+        parts += [f"{word} often than uniform draws: {listed}{others}"] if names else []
     return f"Last epoch. Kept {'; '.join(parts)}. Uniform draws would give {even:.1%} each."
 
 
-def _ranked(rise: dict[str, float]) -> tuple[list[str], list[str]]:
-    order = sorted(rise, key=lambda name: -rise[name])
-    return [name for name in order if rise[name] > 0], [name for name in order[::-1] if rise[name] < 0]
+def _mean_level(counts: Sequence[int]) -> float:
+    return sum(level * count for level, count in enumerate(counts)) / sum(counts)
 
 
 def _levels(last: Totals, ending: str, where: str) -> Figure | None:
-    centres = {name: _mean_level(counts) for name, counts in last.items() if sum(counts) and _has_levels(name)}
-    if not centres:
+    panels = tuple((name, counts) for name, counts in last.items() if name not in WITHOUT_LEVELS and any(counts))
+    if not panels:
         return None
-    n_levels = max(len(last[name]) for name in centres)
-    middle = (n_levels - 1) / 2
+    centres = {name: _mean_level(counts) for name, counts in panels}
+    middle = (max(len(counts) for _, counts in panels) - 1) / 2
     far = max(centres, key=lambda name: abs(centres[name] - middle))
     side = "high" if centres[far] > middle else "low"
     reading = (
         f"Last epoch, low levels left, high right; dashed is what uniform draws give. Most one-sided: {far}, kept at "
         f"{side} levels (mean {centres[far]:.1f}, uniform {middle:g})."
     )
-    panels = tuple((name, counts) for name, counts in last.items() if _has_levels(name))
     title = f"Levels kept, by operation{where}"
     width = max(map(len, last.values()))
     rows = tuple((name, *counts, *(None,) * (width - len(counts))) for name, counts in last.items())
     columns = ("operation", *(f"level {i}" for i in range(width)))
     return Figure(f"levels{ending}", title, Histograms(panels), reading, Table(title, columns, rows))
-
-
-def _mean_level(counts: Sequence[int]) -> float:
-    return sum(i * count for i, count in enumerate(counts)) / sum(counts)
-
-
-def _has_levels(name: str) -> bool:
-    return name not in ("Identity", "AutoContrast", "Equalize")  # they ignore their level

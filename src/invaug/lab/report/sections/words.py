@@ -1,115 +1,141 @@
-"""What a run says in words: its headline, its verdict, its numbers."""
+"""One run in words: its headline, its verdict, its headline numbers."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 
-from invaug.lab.config.methods import has_fixed_gamma, holds_epsilon
-from invaug.lab.report.groups import Group, baseline_of, seconds_per_epoch, test_accuracy, total_seconds
-from invaug.lab.report.intervals import estimate, wilson
-from invaug.lab.report.read import Run
-from invaug.lab.report.sections.constraints import (
-    Tile,
-    at,
-    constraint_name,
-    is_ruled,
-    is_stuck,
-    joint_tiles,
-    joint_verdict,
-    meaning,
-    moving,
-    ruled_verdict,
-)
+from invaug.lab.report.document import Tile
+from invaug.lab.report.groups import seconds_per_epoch, total_seconds
+from invaug.lab.report.intervals import wilson
+from invaug.lab.report.runs import Run
+from invaug.lab.report.sections.constraints import Outcome, by_gamma, gap_left, outcomes, what_gamma_is
 from invaug.lab.train.alarm import PATIENCE
-
-MOST_TILES = 4
 
 
 def headline(run: Run) -> str:
     """Return what was trained on what."""
     images = f"{run.images['train']:,} images of " if run.images.get("train") else ""
-    return f"{run.method}: {run.text('model')} on {images}{run.dataset}"
+    return f"{run.label}: {run.text('model')} on {images}{run.dataset}"
 
 
 def verdict(run: Run) -> str:
     """Return in one sentence how the run ended."""
     if not run.epochs:
         return "Nothing to judge yet: no epoch has been recorded."
-    if not run.n_constraints:
-        return f"No constraint: plain training{_by(run)}, {_accuracy(run)}."
-    if all(is_ruled(run, k) for k in range(run.n_constraints)):
-        return ruled_verdict(run)
-    if run.n_constraints > 1 and not has_fixed_gamma(run.text("method")):
-        return joint_verdict(run)
-    return " ".join(_verdict(run, k) for k in range(run.n_constraints))
+    found = outcomes(run)
+    if not found:
+        return _plain_verdict(run)
+    if all(outcome.rule for outcome in found):
+        return _ruled_verdict(run, found)
+    if all(outcome.slack is None or outcome.gamma is None for outcome in found):
+        return "No constraint to judge: the record has no finite slack for the last epoch."
+    return _bounded_verdict(found) if run.holds_epsilon else _weighted_verdict(found)
 
 
-def _by(run: Run) -> str:
-    return "" if run.text("method") == "none" else f" on images of {run.text('method')}"
+def _plain_verdict(run: Run) -> str:
+    how = "" if run.method == "none" else f" with {run.label}"
+    accuracy = run.test_accuracy
+    said = "no test accuracy recorded" if accuracy is None else f"test accuracy {accuracy:.1%}"
+    return f"No constraint: plain training{how}, {said}."
 
 
-def _accuracy(run: Run) -> str:
-    found = test_accuracy(run)
-    return "no test accuracy recorded" if found is None else f"test accuracy {found:.1%}"
+def _weighted_verdict(found: Sequence[Outcome]) -> str:
+    which = "; ".join(f"{outcome.name}, γ = {gamma:.3g}" for outcome, gamma in by_gamma(found))
+    return f"Loss on transformed images added with a fixed weight ({which}): no ε to stay below."
 
 
-def _verdict(run: Run, k: int) -> str:
-    last, which = run.last, constraint_name(run, k) + ": " if run.n_constraints > 1 else ""
-    loss, slack, gamma = at(last, "constraint_loss", k), at(last, "slack", k), at(last, "gamma", k)
-    if loss is None or slack is None or gamma is None:
-        return f"{which}No bound to judge: the record has no finite slack for the last epoch."
-    epsilon = loss - slack
-    if has_fixed_gamma(run.text("method")):
-        return f"{which}Fixed weight γ = {gamma:.3g}: loss on transformed images {loss:.2f}, held to no bound."
-    if slack <= 0:
-        return f"{which}Feasible: loss on transformed images {loss:.2f} ≤ ε {epsilon:.2f}; {_price(run, k, gamma)}."
-    stuck = f"hardly better in {PATIENCE} epochs, so ε looks out of reach"
-    outlook = stuck if is_stuck(run, k) else "still violated at the end"
-    return (
-        f"{which}Not feasible: loss on transformed images {loss:.2f} > ε {epsilon:.2f}, {outlook}; "
-        f"γ = {gamma:.3g} is {'still moving and ' if moving(run, k) else ''}not yet a price."
-    )
+def _ruled_verdict(run: Run, found: Sequence[Outcome]) -> str:
+    """Return how a run ended whose epsilons a rule sets: what gamma did, and which gap is left."""
+    first, ranked = found[0], by_gamma(found)
+    if not ranked or first.rule is None or first.course is None:
+        return "No γ to judge: the record has no finite one."
+    what = f"{what_gamma_is(run, first.rule)}."
+    if len(found) > 1:
+        (most, large), (least, small) = ranked[0], ranked[-1]
+        learned = f"Smallest γ: {least.name}, {small:.3g}, the symmetry the network has learned most fully"
+        return f"{learned}; largest: {most.name}, {large:.3g}. {what}"
+    if first.course.shape == "zero":
+        return f"γ {first.course.words}: on training images the network is as good on transformed as on clean images."
+    return f"γ {first.course.words}, {gap_left(first.course.last, first.rule)}. {what}"
 
 
-def _price(run: Run, k: int, gamma: float) -> str:
-    if gamma == 0:
-        return "the constraint is slack and invariance costs nothing (γ = 0)"
-    if moving(run, k):
-        return f"γ = {gamma:.3g}, still moving"
-    return f"invariance costs γ = {gamma:.3g}"
+def _bounded_verdict(found: Sequence[Outcome]) -> str:
+    """Return which constraints are violated, by name; where none is, the largest gamma."""
+    violated = [outcome for outcome in found if outcome.is_violated]
+    unknown = [outcome.name for outcome in found if outcome.slack is None]
+    unjudged = f"; no finite slack is recorded for {', '.join(unknown)}" if unknown else ""
+    if len(found) == 1:
+        status = "Constraint violated: " if violated else "Constraint met: "
+        return f"{status}{_losses(found[0])}; {_weights(found)}."
+    if violated:
+        which = "; ".join(f"{outcome.name} ({_losses(outcome)})" for outcome in violated)
+        return f"{len(violated)} of {len(found)} constraints are violated: {which}{unjudged}."
+    met = f"{len(found) - len(unknown)} of {len(found)}" if unknown else f"All {len(found)}"
+    return f"{met} constraints are met{unjudged}; {_weights(found)}."
+
+
+def _losses(outcome: Outcome) -> str:
+    loss, epsilon = outcome.loss or 0.0, outcome.epsilon or 0.0
+    outlook = f", hardly better in {PATIENCE} epochs, so ε looks out of reach" if outcome.is_stuck else ""
+    sign = ">" if outcome.is_violated else "≤"
+    return f"loss on transformed images {loss:.2f} {sign} ε {epsilon:.2f}{outlook * outcome.is_violated}"
+
+
+def _weights(found: Sequence[Outcome]) -> str:
+    ranked = by_gamma(found)
+    largest, gamma = ranked[0]
+    state = ", still changing" if largest.is_moving else "" if largest.is_violated else f": {largest.meaning}"
+    if len(found) == 1:
+        return f"γ = {gamma:.3g}{state}"
+    inactive = [outcome.name for outcome, weight in ranked if weight == 0]
+    if len(inactive) == len(ranked):
+        return "all are inactive (γ = 0)"
+    rest = f"; inactive (γ = 0): {', '.join(inactive)}" if inactive else ""
+    return f"largest γ: {largest.name}, {gamma:.3g}{state}{rest}"
 
 
 def tiles(run: Run) -> list[Tile]:
-    """Return the headline numbers of a run: name, value, what stands behind it."""
+    """Return the headline numbers of a run."""
     if not run.epochs:
         return []
-    found = [_accuracy_tile(run), *(_constraint_tiles(run, 0) if run.n_constraints == 1 else joint_tiles(run))]
+    found = outcomes(run)
+    tiles = [_accuracy_tile(run), *(_constraint_tiles(found[0]) if len(found) == 1 else _joint_tiles(found))]
     seconds, total = seconds_per_epoch(run), total_seconds(run)
     if seconds is not None and total is not None:
-        found.append(("time per epoch", f"{seconds:.3g} s", f"{len(run.epochs)} epochs, {duration(total)} in all"))
-    return [tile for tile in found if tile]
+        tiles.append(Tile("time per epoch", f"{seconds:.3g} s", f"{len(run.epochs)} epochs, {duration(total)} in all"))
+    return tiles
 
 
 def _accuracy_tile(run: Run) -> Tile:
-    found, n = test_accuracy(run), run.images.get("test", 0)
-    if found is None or not 0 <= found <= 1:
-        return ("test accuracy", "–", "not recorded")
+    split, images = ("val", "held-out training images") if run.is_held_out else ("test", "test images")
+    accuracy, n = run.test_accuracy, run.images.get(split, 0)
+    if accuracy is None or not 0 <= accuracy <= 1:
+        return Tile("test accuracy", "–", "not recorded")
     if not n:
-        return ("test accuracy", f"{found:.1%}", "after the last epoch")
-    low, high = wilson(found, n)
-    return ("test accuracy", f"{found:.1%}", f"95 % interval {low:.1%} to {high:.1%} over {n:,} test images")
+        return Tile("test accuracy", f"{accuracy:.1%}", "after the last epoch")
+    low, high = wilson(accuracy, n)
+    return Tile("test accuracy", f"{accuracy:.1%}", f"95 % interval {low:.1%} to {high:.1%} over {n:,} {images}")
 
 
-def _constraint_tiles(run: Run, k: int) -> list[Tile]:
-    loss, slack, gamma = (at(run.last, key, k) for key in ("constraint_loss", "slack", "gamma"))
-    found = []
-    if gamma is not None:
-        found.append(("γ", f"{gamma:.3g}", meaning(run, k, gamma)))
-    if loss is not None:
-        unbound = slack is None or has_fixed_gamma(run.text("method"))
-        bound = "no bound" if slack is None or unbound else f"ε {loss - slack:.3g}{', by its rule' * is_ruled(run, k)}"
-        found.append(("loss on transformed images", f"{loss:.3g}", f"{bound}, mean of the last epoch"))
-    return found
+def _constraint_tiles(outcome: Outcome) -> list[Tile]:
+    tiles = []
+    if outcome.gamma is not None:
+        tiles.append(Tile("γ", f"{outcome.gamma:.3g}", outcome.meaning))
+    if outcome.loss is not None:
+        is_bounded = outcome.epsilon is not None and (outcome.has_bound or outcome.rule)
+        bound = f"ε {outcome.epsilon:.3g}{', set by its rule' * bool(outcome.rule)}" if is_bounded else "no ε"
+        tiles.append(Tile("loss on transformed images", f"{outcome.loss:.3g}", f"{bound}, mean of the last epoch"))
+    return tiles
+
+
+def _joint_tiles(found: Sequence[Outcome]) -> list[Tile]:
+    tiles, bounded = [], [outcome for outcome in found if outcome.has_bound and outcome.slack is not None]
+    if bounded:
+        met = sum(not outcome.is_violated for outcome in bounded)
+        tiles.append(Tile("constraints met", f"{met} of {len(found)}", "in the last epoch"))
+    for outcome, gamma in by_gamma(found)[:1]:
+        tiles.append(Tile("largest γ", f"{gamma:.3g}", f"{outcome.name}: {outcome.meaning}"))
+    return tiles
 
 
 def duration(seconds: float) -> str:
@@ -117,59 +143,3 @@ def duration(seconds: float) -> str:
     units = ((3600.0, "h"), (60.0, "min"), (1.0, "s"))
     size, name = next(((size, name) for size, name in units if seconds >= size), units[-1])
     return f"{seconds / size:.3g} {name}"
-
-
-def tiles_of(groups: Sequence[Group]) -> list[Tile]:
-    """Return the accuracy of the best experiments, each with its interval."""
-    found = [(group, mean) for group in groups if (mean := group.estimate(test_accuracy))]
-    best = sorted(found, key=lambda pair: -pair[1].mean)[:MOST_TILES]
-    behind = {True: "test accuracy, one run: no interval", False: "test accuracy, 95 % interval over {} runs"}
-    return [
-        (group.label, f"{mean.text('.1f', 100)} %", behind[mean.half is None].format(mean.n)) for group, mean in best
-    ]
-
-
-def headline_of(groups: Sequence[Group]) -> str:
-    """Return what several runs are about."""
-    runs = [run for group in groups for run in group.runs]
-    data = ", ".join(dict.fromkeys(run.dataset for run in runs))
-    what = f", {len(groups)} experiments" if len(groups) > 1 else ", one experiment"
-    return f"{len(runs)} runs on {data}{what}"
-
-
-def verdict_of(groups: Sequence[Group]) -> str:
-    """Return in one sentence how several experiments compare."""
-    found = [(group, mean) for group in groups if (mean := group.estimate(test_accuracy))]
-    if not found:
-        return "Nothing to judge yet: no run has a test accuracy."
-    if len({run.dataset for group in groups for run in group.runs}) > 1:
-        return "Runs of different datasets: each stands for itself, their accuracies are not compared."
-    best, mean = max(found, key=lambda pair: pair[1].mean)
-    seeds = f"{mean.n} seeds" if mean.n > 1 else "one seed"
-    said = f"Best mean test accuracy: {mean.text('.1f', 100)} % by {best.label} ({seeds})"
-    base = baseline_of(groups)
-    if base is best:
-        return f"{said}{', the baseline itself' if len(found) > 1 else ''}."
-    pairs = paired(best, base)
-    if len(pairs) < 2:
-        return f"{said}; too few common seeds with {base.label} for an interval of the difference."
-    gain = estimate(pairs)
-    sure = gain.interval is not None and not gain.interval[0] <= 0 <= gain.interval[1]
-    outcome = "more than" if sure else "not separable from"
-    return f"{said}, {outcome} {base.label} ({gain.text('+.2f', 100)} points over {gain.n} common seeds)."
-
-
-def paired(group: Group, base: Group) -> list[float]:
-    """Return the differences of test accuracy at the seeds (and folds) both groups have."""
-    known = {_repeat(run): test_accuracy(run) for run in base.runs if run.epochs}
-    found = [(test_accuracy(run), known.get(_repeat(run))) for run in group.runs if run.epochs]
-    return [mine - theirs for mine, theirs in found if mine is not None and theirs is not None]
-
-
-def _repeat(run: Run) -> tuple[str, str]:
-    return run.text("seed"), run.text("val_fold")
-
-
-def is_constrained(run: Run) -> bool:
-    """Whether the run has a constraint with a level to keep."""
-    return run.n_constraints > 0 and holds_epsilon(run.text("method"))

@@ -1,4 +1,4 @@
-"""Where gamma went: whether it left zero, and whether it settled, still rises, or turned down."""
+"""The course of gamma: whether it left zero, and whether it settled, still rises, or turned down."""
 
 from __future__ import annotations
 
@@ -7,17 +7,21 @@ from dataclasses import dataclass
 from statistics import fmean
 from typing import Literal
 
+from invaug.lab.train.alarm import PATIENCE
+
 ZERO = 0.01  # a gamma below it weighs nothing
 FEWEST = 5  # epochs from which on a course can be judged
 STEADY = 0.05  # share of the highest gamma that two fifths of a training may differ by and count as level
 TURNED = 0.1  # share below the highest gamma from which on it has turned down
+MOVING = 0.02  # share by which gamma may change within the last epochs and count as settled
+AT_CAP = 0.98  # share of its cap from which on gamma is at it
 
 Shape = Literal["zero", "short", "rising", "turned", "settled"]
 
 
 @dataclass(frozen=True)
 class Course:
-    """What gamma did over a training."""
+    """What gamma did during training."""
 
     shape: Shape
     last: float
@@ -54,6 +58,12 @@ def course_of(values: Sequence[float]) -> Course | None:
     highest = max(values)
     left = next((i for i, value in enumerate(values, 1) if value >= ZERO), None)
     return Course(_shape(values, highest), values[-1], highest, values.index(highest) + 1, left)
+
+
+def is_moving(values: Sequence[float]) -> bool:
+    """Whether gamma changed by more than a little within the last epochs."""
+    last = values[-PATIENCE:]
+    return len(last) > 1 and abs(last[-1] - last[0]) > MOVING * max(abs(last[-1]), 1e-12)
 
 
 def _shape(values: Sequence[float], highest: float) -> Shape:

@@ -1,19 +1,17 @@
-"""`invaug report` and `invaug watch` as a user runs them: another process, its lines and its exit code."""
+"""What `invaug report` writes, and where."""
 
 from __future__ import annotations
 
-import json
-import os
-import signal
 import subprocess
 import sys
-import urllib.request
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
+from xml.etree import ElementTree
 
 import pytest
+from PIL import Image
 
+from invaug.lab.errors import UserError
+from invaug.lab.report.command import report_runs
 from tests.support.pages import rows_of, write_rows, write_run
 
 INVAUG = [sys.executable, "-m", "invaug"]
@@ -25,9 +23,32 @@ def invaug(*arguments: str | Path, folder: Path) -> subprocess.CompletedProcess[
     )
 
 
-@pytest.fixture
-def run(tmp_path: Path) -> Path:
-    return write_run(tmp_path / "a")
+def test_figures_and_tables_are_written_as_files_that_others_read(run: Path, tmp_path: Path) -> None:
+    _, figures, folder = report_runs([run], tmp_path / "r.html", tmp_path / "figures", tmp_path / "tables")
+    keys = {path.stem for path in figures.glob("*.svg")}
+    assert {"gamma", "operations", "levels"} <= keys
+    for path in figures.glob("*.svg"):
+        root = ElementTree.parse(path).getroot()  # noqa: S314 - our own
+        assert root.tag == "{http://www.w3.org/2000/svg}svg"
+        assert "var(--" not in path.read_text()
+    assert {path.stem for path in figures.glob("*.png")} == keys
+    for path in figures.glob("*.png"):
+        with Image.open(path) as picture:  # not one colour
+            assert any(low < high for low, high in picture.convert("RGB").getextrema())
+    assert {path.suffix for path in folder.iterdir()} == {".csv", ".md", ".tex"}
+    assert (folder / "gamma.csv").read_text().startswith('"epoch","wide set"\n1,0.0')
+    assert r"n\_steps & 1 \\" in (folder / "settings.tex").read_text()
+    assert "| n\\_steps | 1 |" in (folder / "settings.md").read_text()
+
+
+def test_the_page_of_one_run_goes_into_its_folder(run: Path) -> None:
+    assert report_runs([run]) == [run / "report.html"]
+
+
+def test_a_page_that_cannot_be_written_is_one_line(run: Path, tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("x")
+    with pytest.raises(UserError, match="choose another -o"):
+        report_runs([run], tmp_path / "file" / "r.html")
 
 
 def test_report_says_where_the_page_the_figures_and_the_tables_are(run: Path, tmp_path: Path) -> None:
@@ -76,7 +97,7 @@ def test_a_mistake_is_one_line_and_code_2(run: Path, tmp_path: Path, arguments: 
         (lambda run: (run / "record.jsonl").write_text(""), "no whole epoch yet"),
         (lambda run: (run / "record.jsonl").write_text('{"epoch": 1, "tr'), "no whole epoch yet"),
         (lambda run: (run / "record.jsonl").write_bytes(b"\xff\n\xff\n"), "is damaged in line 1"),
-        (lambda run: write_rows(run, [row | {"gamma": [float("nan")]} for row in rows_of(run)]), "No bound to judge"),
+        (lambda run: write_rows(run, [row | {"gamma": [float("nan")]} for row in rows_of(run)]), "finite slack"),
         (lambda run: (run / "evaluation.json").write_text("{"), "evaluation.json is damaged"),
     ],
     ids=["no record", "no epoch", "cut", "damaged", "nan", "bad evaluation"],
@@ -86,61 +107,3 @@ def test_a_run_in_a_bad_state_has_a_page_that_says_so(run: Path, tmp_path: Path,
     found = invaug("report", "a", "--figures", "figs", "--tables", "tabs", folder=tmp_path)
     assert (found.returncode, found.stderr) == (0, "")
     assert said in (run / "report.html").read_text()
-
-
-# the live view in another process
-
-
-@contextmanager
-def watching(*runs: Path) -> Iterator[tuple[subprocess.Popen[str], str]]:
-    """Yield a running `invaug watch` and its address."""
-    command = [*INVAUG, "watch", *map(str, runs)]
-    environment = os.environ | {"PYTHONUNBUFFERED": "1"}
-    process = subprocess.Popen(  # noqa: S603
-        command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=environment
-    )
-    try:
-        assert process.stdout is not None
-        line = process.stdout.readline()
-        assert line.startswith("watching at http://127.0.0.1:")
-        yield process, line.split()[2]
-    finally:
-        process.kill()
-        process.communicate()
-
-
-def get(url: str) -> str:
-    with urllib.request.urlopen(url, timeout=30) as answer:  # noqa: S310
-        return answer.read().decode()
-
-
-def grow(run: Path) -> None:
-    """Add an epoch, as the training loop does."""
-    rows = rows_of(run)
-    with (run / "record.jsonl").open("a") as file:
-        file.write(json.dumps(rows[-1] | {"epoch": len(rows) + 1}) + "\n")
-
-
-@pytest.mark.parametrize("signum", [signal.SIGINT, signal.SIGTERM], ids=["ctrl-c", "sigterm"])
-def test_watch_follows_a_run_that_grows_and_ends_without_a_word(tmp_path: Path, signum: signal.Signals) -> None:
-    run = write_run(tmp_path / "a", epochs=3, planned=9)
-    with watching(run) as (process, address):
-        assert "3 of 9 epochs" in get(address)
-        before = get(address + "stamp")
-        grow(run)
-        assert get(address + "stamp") != before
-        assert "4 of 9 epochs" in get(address)
-        process.send_signal(signum)
-        out, errors = process.communicate(timeout=60)
-        assert (out, errors) == ("", "")
-        assert process.returncode == {signal.SIGINT: 0, signal.SIGTERM: -signal.SIGTERM}[signum]
-
-
-def test_watch_waits_for_runs_that_have_not_begun_their_record(tmp_path: Path) -> None:
-    run = write_run(tmp_path / "runs" / "a", epochs=3)
-    (run / "record.jsonl").rename(tmp_path / "later")
-    with watching(tmp_path / "runs") as (_, address):
-        assert "no record.jsonl yet" in get(address)
-        (tmp_path / "later").rename(run / "record.jsonl")
-        write_run(tmp_path / "runs" / "b", method="trivial", epochs=2)  # as --compare goes on to the next
-        assert "2 runs on digits" in get(address)

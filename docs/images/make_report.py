@@ -1,0 +1,35 @@
+"""Draw `report.png`: the top of a report page, as Chromium shows it.
+
+invaug train --out runs/digits
+python docs/images/make_report.py runs/digits/report.html
+"""
+
+from __future__ import annotations
+
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+from tempfile import TemporaryDirectory
+
+from PIL import Image
+
+WIDTH, HEIGHT, SHOWN_WIDTH = 1100, 850, 880
+
+
+def main(page: Path) -> None:
+    """Write the picture beside this file: the first figures of the page, scaled and reduced to 64 colours."""
+    browser = shutil.which("chromium") or shutil.which("google-chrome")
+    if not browser:
+        raise SystemExit("Chromium is needed to show the page")
+    with TemporaryDirectory() as folder:
+        shot = Path(folder) / "page.png"
+        flags = ["--headless", "--no-sandbox", "--disable-gpu", "--hide-scrollbars", f"--window-size={WIDTH},{HEIGHT}"]
+        subprocess.run([browser, *flags, f"--screenshot={shot}", page.resolve().as_uri()], check=True)  # noqa: S603
+        picture = Image.open(shot).convert("RGB")
+        picture = picture.resize((SHOWN_WIDTH, SHOWN_WIDTH * picture.height // picture.width), Image.Resampling.LANCZOS)
+        picture.quantize(64).save(Path(__file__).with_name("report.png"), optimize=True)
+
+
+if __name__ == "__main__":
+    main(Path(sys.argv[1]))

@@ -1,0 +1,101 @@
+"""What there is to show of some runs, as one document."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+from invaug.lab.report.document import Document, Part, Section, Table
+from invaug.lab.report.groups import OF_THE_MACHINE, Group, group_runs, members
+from invaug.lab.report.runs import Run
+from invaug.lab.report.sections import (
+    ablations,
+    certificate,
+    compare,
+    constraints,
+    dynamics,
+    evaluation,
+    gallery,
+    kept,
+    words,
+)
+
+MOST_SETTINGS = 80  # rows of their table; a config has fewer
+FIRST_SCREEN = ("gamma", "constraint-loss", "final-gamma")  # figures of the first section
+
+
+def document_of(runs: Sequence[Run]) -> Document:
+    """Return what there is to show of some runs."""
+    groups = group_runs(runs)
+    trained = [group for group in groups if any(run.epochs for run in group.runs)]
+    alone = len(runs) == 1
+    return Document(
+        title=words.headline(runs[0]) if alone else compare.headline(groups),
+        verdict=words.verdict(runs[0]) if alone else compare.verdict(groups),
+        notes=tuple(_notes(runs, trained)),
+        tiles=tuple(words.tiles(runs[0]) if alone else compare.tiles(groups)),
+        sections=tuple(section for section in _sections(runs, groups, trained) if section.parts),
+        switches=() if alone else tuple((member.run.name, member.colour) for member in members(groups)),
+    )
+
+
+def _sections(runs: Sequence[Run], groups: Sequence[Group], trained: Sequence[Group]) -> Iterator[Section]:
+    over_time = dynamics.figures(members(groups)) + (constraints.final_gammas(runs[0]) if len(runs) == 1 else [])
+    first = tuple(figure for figure in over_time if figure.key.startswith(FIRST_SCREEN))
+    yield Section("γ and the loss on transformed images", first)
+    yield Section("Experiments compared", tuple(ablations.figures(trained)))
+    yield Section("Over the epochs", tuple(figure for figure in over_time if figure not in first))
+    yield Section("Which transformations were kept", tuple(kept.figures(trained)))
+    yield from evaluation.sections(runs)
+    yield from certificate.sections(runs)
+    yield from gallery.sections(runs)
+    yield Section("Tables", tuple(_tables(runs, trained)))
+
+
+def _notes(runs: Sequence[Run], groups: Sequence[Group]) -> Iterator[str]:
+    for run in runs:
+        yield from (f"{run.name}: {note}" if len(runs) > 1 else note for note in run.notes)
+    if held_out := sum(run.is_held_out for run in runs):
+        yield f"{held_out} of {len(runs)} runs read no test image: their accuracy is on held-out training images"
+    datasets = sorted({run.dataset for run in runs})
+    if len(datasets) > 1:
+        yield f"runs of different datasets ({', '.join(datasets[:5])}): no figure compares their errors"
+    if hidden := kept.left_out(groups):
+        yield f"what was kept under {hidden} further constraints is not shown; report these runs alone to see it"
+    if (hidden := sum(run.evaluation is not None for run in runs) - evaluation.MOST_RUNS) > 0:
+        yield f"runs with an evaluation that is not shown: {hidden}; report them alone to see it"
+    if (hidden := gallery.left_out(runs)) > 0:
+        yield f"pictures of the first {gallery.MOST_RUNS} evaluated runs are shown; report the other {hidden} alone"
+    if dynamics.is_crowded(members(groups)):
+        yield "several runs of several constraints: loss, entropy and acceptance by constraint are on a run's own page"
+
+
+def _tables(runs: Sequence[Run], groups: Sequence[Group]) -> Iterator[Part]:
+    if len(runs) > 1:
+        yield _runs(runs)
+    elif runs[0].n_constraints > 1:
+        yield constraints.table(runs[0])
+    if len(groups) > 1 or any(len(group.runs) > 1 for group in groups):
+        yield compare.experiments(groups)
+    if len(groups) > 1 and compare.share_data(groups):
+        yield from compare.differences(groups)
+    yield _settings(runs)
+
+
+def _runs(runs: Sequence[Run]) -> Table:
+    rows = []
+    for run in runs:
+        gammas = ", ".join(f"{gamma:.3g}" for _, gamma in constraints.by_gamma(constraints.outcomes(run))) or None
+        settings = (run.label, run.text("preset"), run.text("seed"))
+        rows.append((run.name, *settings, len(run.epochs), run.test_accuracy, gammas, words.verdict(run)))
+    columns = ("run", "method", "preset", "seed", "epochs", "test accuracy", "γ", "verdict")
+    return Table("Runs, after their last epoch", columns, tuple(rows), "runs")
+
+
+def _settings(runs: Sequence[Run]) -> Table:
+    """Return the settings but those of the machine, which also are the ones that name places on a disk."""
+    known = dict.fromkeys(key for run in runs for key in run.settings)
+    keys = [key for key in known if key not in (*OF_THE_MACHINE, "data")][:MOST_SETTINGS]
+    rows = [(key, *(run.text(key) if key in run.settings else None for run in runs)) for key in keys]
+    names = dict.fromkeys(name for run in runs for name in run.versions)
+    rows += [(f"version of {name}", *(run.versions.get(name) for run in runs)) for name in names]
+    return Table("Settings and versions", ("setting", *(run.name for run in runs)), tuple(rows), "settings")

@@ -1,0 +1,123 @@
+"""Runs as the report sees them: settings, epochs, and what is wrong with their files."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from invaug.lab.config import methods
+from invaug.lab.report.values import Counts, Numbers, number, short
+from invaug.levels import Resilient
+
+
+@dataclass(frozen=True)
+class Epoch:
+    """One line of the record: numbers are finite or None, whatever the file says.
+
+    `kept`, by far most of a record, is read for the first and the last epoch alone: no figure shows another.
+    """
+
+    number: int
+    train_loss: float | None = None
+    train_accuracy: float | None = None
+    val_loss: float | None = None
+    val_accuracy: float | None = None
+    test_loss: float | None = None
+    test_accuracy: float | None = None
+    seconds: float | None = None
+    slack: Numbers = ()
+    constraint_loss: Numbers = ()
+    gamma: Numbers = ()
+    acceptance: Numbers = ()
+    entropy: Numbers = ()
+    entropy_uniform: tuple[tuple[float, float] | None, ...] = ()
+    """The 95 % range of the entropy of as many uniform draws."""
+    kept: tuple[Counts, ...] = ()
+    out_of_reach: tuple[bool, ...] = ()
+    skipped: int = 0
+
+    def at(self, key: str, k: int) -> float | None:
+        """Return a number of the k-th constraint."""
+        values: Numbers = getattr(self, key)
+        return values[k] if k < len(values) else None
+
+
+@dataclass(frozen=True)
+class Run:
+    """A run: what it was asked to do, what it did, what is wrong with its files."""
+
+    name: str
+    settings: Mapping[str, Any]
+    dataset: str
+    images: Mapping[str, int]
+    versions: Mapping[str, str]
+    epochs: tuple[Epoch, ...] = ()
+    evaluation: Mapping[str, Any] | None = None
+    notes: tuple[str, ...] = ()
+    families: tuple[str, ...] = ()
+    rule: Resilient | None = None
+    """What set epsilon while training, if a rule did."""
+    bounded: tuple[str, ...] = ()
+    """Families with an epsilon of their own, which no rule sets."""
+    certificate: Mapping[str, Any] | None = None
+
+    @property
+    def last(self) -> Epoch:
+        """The last epoch; only for runs that have one."""
+        return self.epochs[-1]
+
+    @property
+    def n_constraints(self) -> int:
+        """How many constraints the run was trained under."""
+        return max((len(epoch.gamma) for epoch in self.epochs), default=0)
+
+    @property
+    def method(self) -> str:
+        """The name of what decided the augmentation, as the config has it."""
+        return self.text("method")
+
+    @property
+    def label(self) -> str:
+        """What the method is called on a page."""
+        return methods.label(self.method)
+
+    @property
+    def is_constrained(self) -> bool:
+        """Whether the method trains on transformed images with a gamma."""
+        return methods.is_constrained(self.method)
+
+    @property
+    def holds_epsilon(self) -> bool:
+        """Whether the method holds a loss below epsilon; otherwise its gamma, if any, is fixed."""
+        return methods.holds_epsilon(self.method)
+
+    def text(self, key: str) -> str:
+        """Return a setting as text that a page can show."""
+        return short(self.settings.get(key, "?"))
+
+    def number(self, key: str) -> float | None:
+        """Return a setting as a finite number, None where it is not one."""
+        return number(self.settings.get(key))
+
+    @property
+    def is_held_out(self) -> bool:
+        """Whether the run was measured on held-out training images, and read no test image."""
+        return bool(self.epochs) and self.last.test_accuracy is None and self.last.val_accuracy is not None
+
+    @property
+    def test_accuracy(self) -> float | None:
+        """The accuracy on test images after the last epoch, never the best one; on held-out images without these."""
+        if not self.epochs:
+            return None
+        return self.last.val_accuracy if self.is_held_out else self.last.test_accuracy
+
+    @property
+    def test_error(self) -> float | None:
+        """One minus the accuracy."""
+        return None if self.test_accuracy is None else 1 - self.test_accuracy
+
+    @property
+    def seconds(self) -> tuple[float, ...]:
+        """The time of each epoch, where it is recorded."""
+        return tuple(epoch.seconds for epoch in self.epochs if epoch.seconds is not None)

@@ -1,0 +1,68 @@
+"""Values from files that nobody vouches for: finite numbers, short texts, tables and lists, whatever a file says."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from invaug.lab.terminal import plain
+
+MAX_TEXT = 80  # characters of a name that a page shows
+MAX_CONSTRAINTS, MAX_OPS, MAX_LEVELS = 16, 64, 200  # more than any run has, and no more than a page can hold
+LARGEST = 1e30  # a number beyond it has diverged, and no axis holds it
+Numbers = tuple[float | None, ...]
+Counts = Mapping[str, tuple[int, ...]]
+
+
+def short(text: object, most: int = MAX_TEXT) -> str:
+    """Return one harmless line of at most so many characters."""
+    line = plain(str(text)[: most + 1])
+    return line if len(line) <= most else f"{line[: most - 1]}…"
+
+
+def number(value: Any) -> float | None:
+    """Return a finite float, None for anything else."""
+    if isinstance(value, bool) or not isinstance(value, int | float):
+        return None
+    try:
+        found = float(value)
+    except OverflowError:
+        return None
+    return found if abs(found) <= LARGEST else None  # not a number compares as false
+
+
+def whole(value: Any) -> int:
+    """Return a whole number, 0 for anything else."""
+    return int(found) if (found := number(value)) is not None and 0 <= found < 1e15 else 0
+
+
+def list_in(value: Any, most: int = MAX_OPS) -> Sequence[Any]:
+    """Return the first entries of a list, none for anything else."""
+    return value[:most] if isinstance(value, list) else ()
+
+
+def numbers(value: Any) -> Numbers:
+    """Return a number for each constraint, None for what is not one."""
+    return tuple(map(number, list_in(value, MAX_CONSTRAINTS)))
+
+
+def interval(value: Any) -> tuple[float, float] | None:
+    """Return the two ends of an interval, None for anything else."""
+    ends = [found for found in map(number, list_in(value)) if found is not None]
+    return (ends[0], ends[1]) if len(ends) == 2 else None
+
+
+def table_in(value: Any) -> Mapping[str, Any]:
+    """Return a table, an empty one for anything else."""
+    return value if isinstance(value, dict) else {}
+
+
+def rows_in(value: Any) -> Sequence[Mapping[str, Any]]:
+    """Return the tables in a list, none for anything else."""
+    return [row for row in value if isinstance(row, dict)] if isinstance(value, list) else []
+
+
+def counts_in(value: Any) -> Counts:
+    """Return how often each operation was kept at each level."""
+    entries = list(table_in(value).items())[:MAX_OPS]
+    return {short(name, 30): tuple(map(whole, list_in(row, MAX_LEVELS))) for name, row in entries if list_in(row)}

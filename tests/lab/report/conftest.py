@@ -1,0 +1,15 @@
+"""A run as files, for all tests of the report."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from tests.support.pages import write_run
+
+
+@pytest.fixture
+def run(tmp_path: Path) -> Path:
+    """Return the folder of a constrained run of six epochs that met its epsilon."""
+    return write_run(tmp_path / "a")

@@ -1,0 +1,80 @@
+"""`invaug watch` as a user runs it: another process that follows a run."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import urllib.request
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+
+from tests.support.pages import rows_of, write_run
+
+INVAUG = [sys.executable, "-m", "invaug"]
+
+
+def invaug(*arguments: str | Path, folder: Path) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(  # noqa: S603
+        [*INVAUG, *map(str, arguments)], cwd=folder, capture_output=True, text=True, timeout=120, check=False
+    )
+
+
+@contextmanager
+def watching(*runs: Path) -> Iterator[tuple[subprocess.Popen[str], str]]:
+    """Yield a running `invaug watch` and its address."""
+    command = [*INVAUG, "watch", *map(str, runs)]
+    environment = os.environ | {"PYTHONUNBUFFERED": "1"}
+    process = subprocess.Popen(  # noqa: S603
+        command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=environment
+    )
+    try:
+        assert process.stdout is not None
+        line = process.stdout.readline()
+        assert line.startswith("watching at http://127.0.0.1:")
+        yield process, line.split()[2]
+    finally:
+        process.kill()
+        process.communicate()
+
+
+def get(url: str) -> str:
+    with urllib.request.urlopen(url, timeout=30) as answer:  # noqa: S310
+        return answer.read().decode()
+
+
+def grow(run: Path) -> None:
+    """Add an epoch, as the training loop does."""
+    rows = rows_of(run)
+    with (run / "record.jsonl").open("a") as file:
+        file.write(json.dumps(rows[-1] | {"epoch": len(rows) + 1}) + "\n")
+
+
+@pytest.mark.parametrize("signum", [signal.SIGINT, signal.SIGTERM], ids=["ctrl-c", "sigterm"])
+def test_watch_follows_a_run_that_grows_and_ends_without_a_word(tmp_path: Path, signum: signal.Signals) -> None:
+    run = write_run(tmp_path / "a", epochs=3, planned=9)
+    with watching(run) as (process, address):
+        assert "3 of 9 epochs" in get(address)
+        before = get(address + "stamp")
+        grow(run)
+        assert get(address + "stamp") != before
+        assert "4 of 9 epochs" in get(address)
+        process.send_signal(signum)
+        out, errors = process.communicate(timeout=60)
+        assert (out, errors) == ("", "")
+        assert process.returncode == {signal.SIGINT: 0, signal.SIGTERM: -signal.SIGTERM}[signum]
+
+
+def test_watch_waits_for_runs_that_have_not_begun_their_record(tmp_path: Path) -> None:
+    run = write_run(tmp_path / "runs" / "a", epochs=3)
+    (run / "record.jsonl").rename(tmp_path / "later")
+    with watching(tmp_path / "runs") as (_, address):
+        assert "no record.jsonl yet" in get(address)
+        (tmp_path / "later").rename(run / "record.jsonl")
+        write_run(tmp_path / "runs" / "b", method="trivial", epochs=2)  # as --compare goes on to the next
+        assert "2 runs on digits" in get(address)
