@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
 import torch
 from PIL import Image
 
+from invaug.lab.config.build import build
 from invaug.lab.data import load
 from invaug.lab.data.load import channel_moments, load_dataset
 from invaug.lab.errors import UserError
@@ -110,3 +112,25 @@ def test_moments_are_exact_and_a_constant_channel_has_std_one() -> None:
     exact = pixels[:, 0].double() / 255
     assert mean == pytest.approx((float(exact.mean()), 0.2), rel=1e-14)
     assert std == pytest.approx((float(exact.std(correction=0)), 1.0), rel=1e-12)
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        {"fraction": 0.0},
+        {"fraction": 1.1},
+        {"fraction": float("nan")},
+        {"per_class": 0},
+        {"per_class": 5, "fraction": 0.5},
+        {"val_fraction": 1.0},
+        {"val_fraction": -0.1},
+        {"image_size": 0},
+        {"image_size": 8193},
+        {"on_bad": "go"},
+        {"seed": -1},
+    ],
+    ids=str,
+)
+def test_options_that_loading_relies_on_are_refused_by_the_config(options: dict[str, Any]) -> None:
+    with pytest.raises(UserError, match=next(iter(options))):
+        build(options)
