@@ -17,6 +17,11 @@ from invaug.lab.config.schema import PLACES, RECORDS
 
 FIRST = "Options"
 ALL = "--help-all"
+COMMON = {
+    *("data_dir", "val_fraction", "image_size", "model", "method", "preset", "set", "epsilon"),
+    *("epochs", "batch_size", "lr", "seed", "device"),
+}
+"""Settings that `--help` lists; `--help-all` lists every one."""
 
 
 def folder(name: str) -> Path:
@@ -94,7 +99,7 @@ def _flags(taken: set[str]) -> list[inspect.Parameter]:
             continue
         flag = "--" + name.replace("_", "-")
         spelled = f"{flag}/--no-{flag[2:]}" if place.info.annotation is bool else flag
-        panel = place.record if place.info.json_schema_extra else f"-{place.record}"
+        panel = place.record if name in COMMON else f"-{place.record}"
         option = typer.Option(spelled, help=_flag_help(place.info), show_default=False, rich_help_panel=panel)
         annotation: Any = Annotated[Optional[_flag_type(place.info.annotation)], option]  # noqa: UP045
         parameters.append(inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, default=None, annotation=annotation))

@@ -11,7 +11,6 @@ from pathlib import Path
 from typing import Annotated, Any, Literal, NamedTuple
 
 from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, model_validator
-from pydantic.config import JsonDict
 from pydantic.fields import FieldInfo
 
 from invaug.lab.config import methods
@@ -19,8 +18,6 @@ from invaug.lab.config.levels import parse_epsilon
 
 Auto = Literal["auto"]
 Decision = Literal["auto", "yes", "no"]
-COMMON: JsonDict = {"common": True}
-"""Marks the settings that `--help` lists; `--help-all` lists every one."""
 
 
 class Record(BaseModel):
@@ -33,19 +30,13 @@ class Data(Record):
     """Which images are read."""
 
     name: str = Field("digits", description="a known dataset, a folder of images, or an .npz file")
-    data_dir: Path | None = Field(
-        None, description="folder of downloaded datasets [env: INVAUG_DATA]", json_schema_extra=COMMON
-    )
+    data_dir: Path | None = Field(None, description="folder of downloaded datasets [env: INVAUG_DATA]")
     fraction: float = Field(1.0, gt=0, le=1, description="share of the training images to use")
     per_class: int | None = Field(None, ge=1, description="training images to use per class")
     subset: Literal["random", "first"] = Field("random", description="which images fraction and per_class take")
-    val_fraction: float = Field(
-        0.0, ge=0, lt=1, description="share of the training images held out for validation", json_schema_extra=COMMON
-    )
+    val_fraction: float = Field(0.0, ge=0, lt=1, description="share of the training images held out for validation")
     val_fold: int = Field(0, ge=0, description="which part of that size is held out, counted from 0")
-    image_size: int | None = Field(
-        None, ge=1, le=8192, description="side to resize images to", json_schema_extra=COMMON
-    )
+    image_size: int | None = Field(None, ge=1, le=8192, description="side to resize images to")
     workers: int = Field(2, ge=0, le=1024, description="processes that decode image files")
     on_bad: Literal["stop", "skip"] = Field(
         "stop", description="what to do about unreadable image files; skip leaves out at most 1 %"
@@ -67,26 +58,20 @@ class Data(Record):
 class Model(Record):
     """Which network is trained."""
 
-    name: str = Field(
-        "auto",
-        description="wrn-40-2, resnet-8, cnn, a timm name, or your own module:factory",
-        json_schema_extra=COMMON,
-    )
+    name: str = Field("auto", description="wrn-40-2, resnet-8, cnn, a timm name, or your own module:factory")
 
 
 class Method(Record):
     """What decides the augmentation."""
 
     name: Annotated[str, AfterValidator(methods.check_name)] = Field(
-        methods.DEFAULT,
-        description=f"what decides the augmentation: {', '.join(methods.METHODS)}",
-        json_schema_extra=COMMON,
+        methods.DEFAULT, description=f"what decides the augmentation: {', '.join(methods.METHODS)}"
     )
     preset: Literal["default", "paper", "authors-code"] = Field(
-        "default", description="our own settings, or settings as published", json_schema_extra=COMMON
+        "default", description="our own settings, or settings as published"
     )
     set: Literal["auto", "mild", "standard", "wide", "rotations", "translations", "scalings"] = Field(
-        "auto", description="transformations that should not change the label", json_schema_extra=COMMON
+        "auto", description="transformations that should not change the label"
     )
     depth: Annotated[int, Field(ge=1, le=8)] | Auto = Field(
         "auto", description="number of operations applied in sequence; auto: 2 for mild, else 1"
@@ -100,9 +85,7 @@ class Method(Record):
         None, ge=1, description="shifts are given in pixels of an image this large and grow with the image"
     )
     epsilon: Annotated[float | Auto | dict[str, float | str] | None, BeforeValidator(parse_epsilon)] = Field(
-        "auto",
-        description="loss allowed on transformed images; auto: set during training by the resilient rule",
-        json_schema_extra=COMMON,
+        "auto", description="loss allowed on transformed images; auto: set during training by the resilient rule"
     )
     share: Annotated[float, Field(gt=0, le=1)] | Auto = Field(
         "auto", description="smallest part of a batch a constraint is measured on; auto: 1/8 for one view, else 1"
@@ -134,10 +117,10 @@ class Method(Record):
 class Train(Record):
     """How the network is optimised, and the random crops and flips all methods share."""
 
-    epochs: int = Field(30, ge=1, description="passes over the training images", json_schema_extra=COMMON)
-    batch_size: int = Field(128, ge=1, description="images per step", json_schema_extra=COMMON)
+    epochs: int = Field(30, ge=1, description="passes over the training images")
+    batch_size: int = Field(128, ge=1, description="images per step")
     optimizer: Literal["sgd", "adam", "adamw"] = Field("sgd", description="sgd uses Nesterov momentum")
-    lr: float = Field(0.1, gt=0, description="peak learning rate", json_schema_extra=COMMON)
+    lr: float = Field(0.1, gt=0, description="peak learning rate")
     min_lr: float = Field(0.0, ge=0, description="learning rate at the end")
     momentum: float = Field(0.9, ge=0, lt=1, description="momentum of sgd")
     weight_decay: float = Field(5e-4, ge=0, description="weight decay")
@@ -163,8 +146,8 @@ class Train(Record):
 class Run(Record):
     """Where and how the run executes, and what it writes."""
 
-    seed: int = Field(0, ge=0, description="seeds every random number", json_schema_extra=COMMON)
-    device: str = Field("auto", description="auto, cpu, cuda or mps", json_schema_extra=COMMON)
+    seed: int = Field(0, ge=0, description="seeds every random number")
+    device: str = Field("auto", description="auto, cpu, cuda or mps")
     devices: int = Field(1, ge=1, description="number of devices")
     precision: Literal["32-true", "16-mixed", "bf16-mixed"] = Field("32-true", description="arithmetic of the model")
     threads: Annotated[int, Field(ge=1)] | Auto = Field("auto", description="CPU threads; auto: all cores")
