@@ -61,7 +61,7 @@ faults: .venv/dev
 
 # the tests that are skipped without the peers
 adapters: .venv/peers
-	$(PYTEST) -n 2 -m "not slow" tests/transforms/test_adapters.py tests/transforms/test_ops.py tests/lab/models tests/lab/baselines
+	$(PYTEST) -n 2 -m "not slow" tests/transforms/test_adapters.py tests/transforms/test_ops.py tests/lab/models tests/lab/baselines tests/test_docs.py::test_python_blocks_of_the_page_run
 
 pages: .venv/dev
 	@command -v chromedriver >/dev/null || { echo "make pages needs chromium and chromedriver (apt-get install chromium-driver)"; exit 1; }
