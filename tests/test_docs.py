@@ -188,3 +188,9 @@ def test_links_between_pages_lead_somewhere(page: Path) -> None:
 def test_pictures_are_small_and_shown(picture: Path) -> None:
     assert picture.stat().st_size < 150_000
     assert f"docs/images/{picture.name}" in set(links_of(ROOT / "README.md"))
+
+
+def test_files_named_by_the_architecture_exist() -> None:
+    named = set(re.findall(r"`((?:\w+/)*\w+\.py)`", text_of(ROOT / "docs" / "architecture.md")))
+    assert len(named) > 15
+    assert [name for name in named if not any((root / name).exists() for root in (ROOT / "src" / "invaug", ROOT))] == []
