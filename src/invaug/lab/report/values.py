@@ -50,8 +50,8 @@ def numbers(value: Any) -> Numbers:
 
 def interval(value: Any) -> tuple[float, float] | None:
     """Return the two ends of an interval, None for anything else."""
-    ends = [found for found in map(number, list_in(value)) if found is not None]
-    return (ends[0], ends[1]) if len(ends) == 2 else None
+    ends = [end for end in map(number, list_in(value)) if end is not None]
+    return (ends[0], ends[1]) if len(ends) == len(list_in(value)) == 2 else None
 
 
 def table_in(value: Any) -> Found:
