@@ -180,6 +180,8 @@ def _against_uniform(cast: Sequence[Member]) -> str:
         for entropy, ends in zip(member.run.last.entropy, member.run.last.entropy_uniform, strict=False)
         if entropy is not None and ends is not None
     ]
+    if not found:
+        return "Lower means that some operations are kept more often than others."
     if len(found) == 1:
         ((entropy, (low, high)),) = found
         outcome = "is below" if entropy < low else "is not below"
