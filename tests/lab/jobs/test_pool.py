@@ -51,7 +51,7 @@ def make_jobs(folder: Path, n: int) -> list[Job]:
 
 
 def run(jobs: Iterator[Job], ended, at_once: int = 2) -> None:
-    with bar(5, 0, 5.0, lambda _: 1.0, Screen(quiet=True), quiet=True) as shown:
+    with bar(5, Screen(quiet=True), quiet=True) as shown:
         pool.run_jobs(jobs, shown, at_once=at_once, ended=ended)
 
 

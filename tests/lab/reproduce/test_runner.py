@@ -191,7 +191,7 @@ def test_several_processes_give_the_numbers_of_one_whoever_is_killed_on_the_way(
 
     monkeypatch.setattr(processes.Processes, "start", start)
     monkeypatch.setenv("OMP_NUM_THREADS", "1")
-    beside = replace(given, out=tmp_path / "runs", results=tmp_path / "results", at_once=2, n_seeds=2, only=("ours",))
+    beside = replace(given, out=tmp_path / "runs", results=tmp_path / "results", jobs=2, n_seeds=2, only=("ours",))
     found = runner.run_experiment(beside, Screen(quiet=True), quiet=True)
     assert killed.count("ours seed 0") == 1
     assert killed.count("ours seed 1") == processes.STARTS

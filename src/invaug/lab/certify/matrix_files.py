@@ -75,14 +75,13 @@ class Cache:
         """Return losses and correctness from a file; None if it is not one that `append` wrote here."""
         try:
             content = safetensors.numpy.load(read_bytes(path, MAX_ROWS))
-            losses, correct, seal = content["losses"], content["correct"], content["seal"]
-            if not np.array_equal(seal, self._seal(first, losses, correct)):
-                return None
+            losses, correct = content["losses"], content["correct"]
+            is_sealed = np.array_equal(content["seal"], self._seal(first, losses, correct))
         except Exception:  # whatever a hostile file provokes
             return None
-        n_rows, n_images = losses.shape
-        fits = 0 < n_rows <= shape[0] - first and n_images == shape[1] and losses.shape == correct.shape
-        return (losses, correct) if fits and losses.dtype == np.float32 and correct.dtype == np.int8 else None
+        fits = 0 < len(losses) <= shape[0] - first and losses.shape == correct.shape == (len(losses), shape[1])
+        is_typed = losses.dtype == np.float32 and correct.dtype == np.int8
+        return (losses, correct) if is_sealed and fits and is_typed else None
 
     def _seal(self, first: int, losses: Array, correct: Array) -> NDArray[np.uint8]:
         """Return the SHA-256 of rows, their place and what they were scored with."""

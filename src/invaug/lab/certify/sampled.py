@@ -9,15 +9,7 @@ from numpy.typing import NDArray
 
 from invaug import Draw, Op, TransformSet
 from invaug.lab.certify import bounds
-from invaug.lab.certify.certificate import (
-    Array,
-    Bools,
-    Question,
-    expected_loss,
-    invariance_losses,
-    lambda_c,
-    verdict,
-)
+from invaug.lab.certify.certificate import Array, Bools, Question, expected_loss, invariance_losses, lambda_c, verdict
 from invaug.lab.certify.matrix import MISTAKE, N_FIRST, TOLERANCE, Matrix, decide_images
 
 BINS = 20  # of a continuous magnitude
@@ -102,18 +94,17 @@ def _by_magnitude(right: Bools, draw: Draw, transforms: TransformSet) -> dict[st
     operations, levels = {}, {}
     for i in np.unique(ops):
         op, rows = transforms.ops[i], ops == i
-        operations[op.name] = {"draws": int(rows.sum()), "accuracy": float(flat[rows].mean())}
         column = _bin_indices(size, op) if op.continuous else draw.level.flatten().numpy()
+        masks = [(int(at), rows & (column == at)) for at in np.unique(column[rows])]
+        operations[op.name] = _count_right(flat, rows)
         levels[op.name] = [
-            {
-                "level": int(at),
-                "magnitude": float(size[rows & (column == at)].mean()),
-                "accuracy": float(flat[rows & (column == at)].mean()),
-                "draws": int((rows & (column == at)).sum()),
-            }
-            for at in np.unique(column[rows])
+            {"level": at, "magnitude": float(size[mask].mean()), **_count_right(flat, mask)} for at, mask in masks
         ]
     return {"operations": operations, "levels": levels}
+
+
+def _count_right(right: Bools, mask: Bools) -> dict[str, Any]:
+    return {"draws": int(mask.sum()), "accuracy": float(right[mask].mean())}
 
 
 def _bin_indices(size: Array, op: Op) -> NDArray[np.int64]:

@@ -106,7 +106,9 @@ def insights(
     images: Annotated[int, typer.Option(min=20, help="training images to use at most")] = 5000,
     epochs: Annotated[int, typer.Option(min=1, help="passes over them in each training")] = 8,
     model: Annotated[str, typer.Option(help="the network to train [a small one]")] = "auto",
-    image_size: Annotated[int | None, typer.Option(min=8, help="side to resize images to [at most 64]")] = None,
+    image_size: Annotated[
+        int | None, typer.Option(min=8, max=8192, help="side to resize images to [at most 64]")
+    ] = None,
     jobs: Jobs = 1,
     on: On = "processes",
     as_json: Json = False,
@@ -117,20 +119,10 @@ def insights(
     """
     from invaug.lab.insights.command import InsightsRequest, run_insights
 
+    size: dict[str, Any] = {"images": images, "epochs": epochs, "model": model, "image_size": image_size}
+    places: dict[str, Any] = {"data_dir": data_dir, "out": out, "jobs": jobs, "on": on}
     request = InsightsRequest(
-        data,
-        data_dir=data_dir,
-        families=families,
-        only=tuple(only or ()),
-        seeds=seeds,
-        rounds=rounds,
-        images=images,
-        epochs=epochs,
-        model=model,
-        image_size=image_size,
-        out=out,
-        jobs=jobs,
-        on=on,
+        data, families=families, only=tuple(only or ()), seeds=seeds, rounds=rounds, **size, **places
     )
     run_insights(request, as_json)
 
@@ -159,7 +151,6 @@ def reproduce(
     """
     from invaug.lab.reproduce.command import run_reproduce
 
-    cells: dict[str, Any] = {"only": tuple(only or ()), "without": tuple(without or ())}
-    places: dict[str, Any] = {"out": out, "results": results, "data_dir": data_dir, "at_once": jobs, "on": on}
-    shown = {"listing": listing, "dry_run": dry_run, "as_json": as_json}
-    run_reproduce(name, scale=scale, n_seeds=seeds, **shown, **cells, **places)
+    cells: dict[str, Any] = {"n_seeds": seeds, "only": tuple(only or ()), "without": tuple(without or ())}
+    places: dict[str, Any] = {"out": out, "results": results, "data_dir": data_dir, "jobs": jobs, "on": on}
+    run_reproduce(name, scale=scale, listing=listing, dry_run=dry_run, as_json=as_json, **cells, **places)

@@ -6,11 +6,11 @@ import io
 import json
 import warnings
 import zipfile
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import asdict, dataclass
 from importlib.util import find_spec
 from pathlib import Path
+from typing import Any
 
 import safetensors.torch
 import torch
@@ -24,25 +24,9 @@ N_TRACED, N_CHECKED = 2, 3  # images; different, to notice a batch size that is 
 TOLERANCE = 1e-4  # a trace may sum in another order
 
 
-@dataclass(frozen=True)
-class Card:
-    """What a user of the weights must know; stored in every format that has room for it."""
-
-    model: str
-    classes: tuple[str, ...]
-    mean: tuple[float, ...]
-    std: tuple[float, ...]
-    image_shape: tuple[int, int, int]
-
-    @classmethod
-    def of(cls, run_folder: Path) -> Card:
-        """Return the card of a run; mean and std are of pixels in [0, 1]."""
-        config, facts = read_config(run_folder)
-        return cls(config.model.name, facts.classes, facts.mean, facts.std, facts.image_shape)
-
-    def strings(self) -> dict[str, str]:
-        """Return the entries as JSON, because the formats store strings only."""
-        return {key: json.dumps(value) for key, value in asdict(self).items()}
+Card = Mapping[str, Any]
+"""What a user of the weights must know, stored in every format that has room for it: model, classes, mean and std of
+pixels in [0, 1], image_shape."""
 
 
 def export_run(run: Path, to: str, output: Path | None, *, trust_model: bool = False) -> Path:
@@ -55,7 +39,9 @@ def export_run(run: Path, to: str, output: Path | None, *, trust_model: bool = F
     convert, name = FORMATS[to]
     path = output or run / name
     _check_free(path)
-    content = convert(load(run, trust_model=trust_model), Card.of(run))
+    config, facts = read_config(run)
+    card = {"model": config.model.name, **facts.model_dump(exclude={"name"})}
+    content = convert(load(run, trust_model=trust_model), card)
     _check_free(path)  # another process may have been quicker
     try:
         atomic.write_bytes(path, content)
@@ -71,13 +57,18 @@ def _check_free(path: Path) -> None:
         raise UserError(f"folder {path.parent} does not exist: create it, or choose another file with --output")
 
 
+def _as_json(card: Card) -> dict[str, str]:
+    """Return the entries as JSON, because the formats store strings only."""
+    return {key: json.dumps(value) for key, value in card.items()}
+
+
 def _weights(predictor: Predictor) -> dict[str, Tensor]:
     """Return the network's weights, each in its own memory: formats refuse or duplicate shared memory."""
     return {name: tensor.detach().contiguous().clone() for name, tensor in predictor.network.state_dict().items()}
 
 
 def _safetensors(predictor: Predictor, card: Card) -> bytes:
-    return safetensors.torch.save(_weights(predictor), metadata={"format": "pt", **card.strings()})
+    return safetensors.torch.save(_weights(predictor), metadata={"format": "pt", **_as_json(card)})
 
 
 def _state_dict(predictor: Predictor, _: Card) -> bytes:
@@ -88,8 +79,8 @@ def _state_dict(predictor: Predictor, _: Card) -> bytes:
 
 def _torchscript(predictor: Predictor, card: Card) -> bytes:
     buffer = io.BytesIO()
-    with _exporting(card.model):
-        about = {"invaug.json": json.dumps(asdict(card)).encode()}
+    with _exporting(card["model"]):
+        about = {"invaug.json": json.dumps(card).encode()}
         torch.jit.save(_traced(predictor, card), buffer, _extra_files=about)
     return _without_sources(buffer)
 
@@ -110,7 +101,7 @@ def _onnx(predictor: Predictor, card: Card) -> bytes:
     import onnx
 
     buffer = io.BytesIO()
-    with _exporting(card.model):
+    with _exporting(card["model"]):
         torch.onnx.export(
             _traced(predictor, card),
             (_images(card, N_TRACED),),
@@ -121,7 +112,7 @@ def _onnx(predictor: Predictor, card: Card) -> bytes:
             dynamo=False,
         )
         model = onnx.load_from_string(buffer.getvalue())
-        onnx.helper.set_model_props(model, card.strings())
+        onnx.helper.set_model_props(model, _as_json(card))
         onnx.checker.check_model(model, full_check=True)
     return bytes(model.SerializeToString())
 
@@ -153,7 +144,7 @@ def _exporting(model: str) -> Iterator[None]:
 
 def _images(card: Card, n: int) -> Tensor:
     generator = torch.Generator().manual_seed(0)
-    return torch.randint(256, (n, *card.image_shape), dtype=torch.uint8, generator=generator)
+    return torch.randint(256, (n, *card["image_shape"]), dtype=torch.uint8, generator=generator)
 
 
 FORMATS: dict[str, tuple[Callable[[Predictor, Card], bytes], str]] = {

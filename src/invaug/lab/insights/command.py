@@ -11,6 +11,7 @@ from __future__ import annotations
 import json
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -24,7 +25,6 @@ from invaug.lab.errors import UserError, nearest
 from invaug.lab.insights.families import N_SEEN, Ranges, explicit_ranges, leave_out_idle, usual_families
 from invaug.lab.insights.search import InsightsPlan, answer_by
 from invaug.lab.insights.verdicts import Answer, as_toml, summary_lines
-from invaug.lab.jobs.job import Job, unfinished
 from invaug.lab.jobs.pool import PROCESSES, check_start, run_jobs
 from invaug.lab.jobs.progress import bar
 from invaug.lab.jobs.resume import resumable, resume_command
@@ -93,13 +93,8 @@ def insights(request: InsightsRequest, console: Screen, *, quiet: bool = False) 
     folder.mkdir(parents=True, exist_ok=True)
     atomic.write_text(folder / PLAN, json.dumps(asdict(plan)))
     places = {"data_dir": request.data_dir} if request.data_dir else {}
-    most = plan.seeds + plan.rounds
-    with resumable(request.command(folder)), bar(most, 0, float(most), lambda _: 1.0, console, quiet) as shown:
-
-        def train(jobs: list[Job]) -> None:
-            waiting = unfinished(jobs, shown.skip)
-            run_jobs(waiting, shown, at_once=request.jobs, on=request.on, ended=lambda _: None)
-
+    with resumable(request.command(folder)), bar(plan.seeds + plan.rounds, console, quiet) as shown:
+        train = partial(run_jobs, bar=shown, at_once=request.jobs, on=request.on)
         answer = answer_by(plan, folder, places, train)
     atomic.write_text(folder / INSIGHTS, json.dumps(answer.as_json()))
     return answer, folder

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from typing import NamedTuple
 
 import torch
 from torch import Tensor
@@ -88,22 +87,15 @@ def _range_in_words(op: Op, pair: bool | tuple[float, float]) -> str:
     return f"{op.name} ±{pair[1]:.3g}{unit}" if op.signed else f"{op.name} {pair[0]:.3g} to {pair[1]:.3g}{unit}"
 
 
-class Effect(NamedTuple):
-    """What a family does to images: the share it leaves unchanged, and the share it leaves nothing of."""
-
-    unchanged: float
-    destroyed: float
-
-
-def measure_effect(images: Tensor, ranges: Ranges) -> Effect:
-    """Return what the family does to the first few images."""
+def measure_effect(images: Tensor, ranges: Ranges) -> tuple[float, float]:
+    """Return the share of the first few images that a family leaves unchanged, and that it leaves nothing of."""
     some = images[:N_SEEN]
     transforms = sets.of(ranges)
     changed = transforms.apply(some, transforms.draw(len(some), generator=torch.Generator().manual_seed(0)))
     unchanged = (changed == some).flatten(1).all(1)
     had_something, has_nothing = ~_is_blank(some), _is_blank(changed)
     destroyed = (had_something & has_nothing).sum() / had_something.sum().clamp(min=1)
-    return Effect(float(unchanged.float().mean()), float(destroyed))
+    return float(unchanged.float().mean()), float(destroyed)
 
 
 def _is_blank(images: Tensor) -> Tensor:
@@ -116,10 +108,10 @@ def leave_out_idle(families: Mapping[str, Ranges], images: Tensor) -> tuple[dict
     """Return the families that change the images, and the names of the others; refuse one that destroys every image."""
     kept, idle = {}, []
     for name, ranges in families.items():
-        found = measure_effect(images, ranges)
-        if found.destroyed > ALMOST_ALL:
+        unchanged, destroyed = measure_effect(images, ranges)
+        if destroyed > ALMOST_ALL:
             raise UserError(f"family {name} leaves nothing of the images ({in_words(ranges)}): give it a smaller range")
-        if found.unchanged > ALMOST_ALL:
+        if unchanged > ALMOST_ALL:
             idle.append(name)
         else:
             kept[name] = ranges

@@ -29,15 +29,21 @@ class InsightsPlan:
     settings: dict[str, Any]
     """The config of each training, except for its seed and its families."""
 
-    def job(self, name: str, seed: int, families: Mapping[str, Ranges], folder: Path, places: Mapping[str, Any]) -> Job:
-        """Return the training of one network under a constraint per family."""
-        settings = {**self.settings, "families": dict(families)}
-        return Job(name, settings, seed, folder / name, places=places, under_families=True)
-
 
 def answer_by(plan: InsightsPlan, folder: Path, places: Mapping[str, Any], train: Train) -> Answer:
-    """Return the gamma of every family, and how far each is learned."""
-    jobs = [plan.job(f"seed-{seed}", seed, plan.families, folder, places) for seed in range(plan.seeds)]
+    """Return the gamma of every family, and how far each is learned.
+
+    Args:
+        folder: Where the trainings go.
+        places: Settings that say where files are on this machine.
+        train: Trains jobs; those it gets at once may run side by side.
+    """
+
+    def make_job(label: str, name: str, seed: int, families: Mapping[str, Ranges]) -> Job:
+        settings = {**plan.settings, "families": dict(families)}
+        return Job(label, settings, seed, folder / name, places=places, under_families=True)
+
+    jobs = [make_job("full ranges", f"seed-{seed}", seed, plan.families) for seed in range(plan.seeds)]
     train(jobs)
     outcomes = [outcome_of(job) for job in jobs]
     findings = {
@@ -52,7 +58,7 @@ def answer_by(plan: InsightsPlan, folder: Path, places: Mapping[str, Any], train
     }
 
     def gammas_of(number: int, families: Mapping[str, Ranges]) -> dict[str, float]:
-        job = plan.job(f"round-{number}", 0, families, folder, places)
+        job = make_job(f"round {number}", f"round-{number}", 0, families)
         train([job])
         return {name: outcome_of(job)["numbers"][f"gamma.{name}"] for name in families}
 

@@ -32,7 +32,6 @@ def numbers(config: Config, rows: Sequence[Row]) -> dict[str, float]:
         **_measured(last),
         "seconds": sum(seconds),
         "seconds_per_epoch": _mean(seconds[1:] or seconds),
-        "seconds_fastest_epoch": min(seconds),
         "passes": passes(config),
         **_gammas(config, rows),
     }

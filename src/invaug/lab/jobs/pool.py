@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import re
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from typing import Protocol
 
 from invaug.lab.environment import under_torchrun
 from invaug.lab.errors import UserError, nearest
-from invaug.lab.jobs.job import Job
+from invaug.lab.jobs.job import Job, unfinished
 from invaug.lab.jobs.progress import Bar, epochs_of
 from invaug.lab.train.signals import Signals, Stopped
 
@@ -41,9 +41,9 @@ class Workers(Protocol):
 
 
 def run_jobs(
-    jobs: Iterator[Job], bar: Bar, *, at_once: int = 1, on: str = PROCESSES, ended: Ended = lambda _: None
+    jobs: Iterable[Job], bar: Bar, *, at_once: int = 1, on: str = PROCESSES, ended: Ended = lambda _: None
 ) -> None:
-    """Train all jobs; a signal saves what runs and raises Stopped.
+    """Train all jobs that are not done yet; a signal saves what runs and raises Stopped.
 
     Args:
         jobs: What to train next: asked only when there is room, so that it may depend on what has ended.
@@ -56,11 +56,12 @@ def run_jobs(
         bar.done(job)
         ended(job)
 
+    waiting = unfinished(jobs, bar.skip)
     with Signals() as signals:
         if on == PROCESSES and at_once == 1:
-            train_in_turn(jobs, bar, finish, signals)
+            train_in_turn(waiting, bar, finish, signals)
         else:
-            train_side_by_side(jobs, bar, _workers(at_once, on), at_once, finish, signals)
+            train_side_by_side(waiting, bar, _workers(at_once, on), at_once, finish, signals)
 
 
 def _workers(at_once: int, on: str) -> Workers:

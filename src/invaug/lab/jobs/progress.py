@@ -25,9 +25,9 @@ class Bar:
     task: Any
     console: Screen
     quiet: bool
-    ended: int
     most: int
     cost: Cost
+    ended: int = 0
     running: dict[str, float] = field(default_factory=dict)
     """How much of each running job is done, by its name."""
     done_cost: float = 0.0
@@ -77,16 +77,18 @@ def _accuracy(numbers: Mapping[str, float]) -> str:
 
 
 @contextmanager
-def bar(most: int, ended: int, total: float, cost: Cost, console: Screen, quiet: bool) -> Iterator[Bar]:
+def bar(
+    most: int, console: Screen, quiet: bool, cost: Cost = lambda _: 1.0, total: float | None = None
+) -> Iterator[Bar]:
     """Show the progress of jobs.
 
     Args:
         most: How many jobs there are at most.
-        ended: How many of them were done before.
-        total: The cost of the others.
+        cost: What one of them costs, in any unit.
+        total: What all of them cost; without it as many as there are.
     """
     columns = (TextColumn("{task.fields[name]}", markup=False), BarColumn(), TimeElapsedColumn(), TimeRemainingColumn())
     hidden = quiet or not console.is_terminal
     with Progress(*columns, console=console, transient=True, disable=hidden) as progress:
-        task = progress.add_task("", total=total, name="loading")
-        yield Bar(progress, task, console, quiet, ended, most, cost)
+        task = progress.add_task("", total=most if total is None else total, name="loading")
+        yield Bar(progress, task, console, quiet, most, cost)

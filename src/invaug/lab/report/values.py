@@ -68,3 +68,36 @@ def counts_in(value: Any) -> Counts:
     """Return how often each operation was kept at each level."""
     entries = list(table_in(value).items())[:MAX_OPS]
     return {short(name, 30): tuple(map(whole, list_in(row, MAX_LEVELS))) for name, row in entries if list_in(row)}
+
+
+def tables_in(value: Any) -> dict[str, Found]:
+    """Return the tables in a table that have something in them, by name; none for anything else."""
+    return {short(name, 40): row for name, row in table_in(value).items() if isinstance(row, dict) and row}
+
+
+def ends_of(value: Any) -> tuple[float | None, float | None]:
+    """Return the two ends of an interval, None where one is open."""
+    ends = list_in(value)
+    return (number(ends[0]), number(ends[1])) if len(ends) == 2 else (None, None)
+
+
+def cells_in(row: Found, *keys: str) -> list[int | float | None]:
+    """Return entries of a table as cells; an interval takes two, empty where it is open."""
+    cells: list[int | float | None] = []
+    for key in keys:
+        value = row.get(key)
+        single = whole(value) if type(value) is int else number(value)
+        cells += ends_of(value) if key.endswith("interval") else (single,)
+    return cells
+
+
+def percent(value: Any) -> str:
+    """Return a share as people read it."""
+    share = number(value)
+    return "–" if share is None else f"{share:.2%}"
+
+
+def decimal(value: Any) -> str:
+    """Return a loss as people read it."""
+    loss = number(value)
+    return "not finite" if loss is None else f"{loss:.3f}"

@@ -29,7 +29,7 @@ class Request:
     data_dir: Path | None = None
     only: tuple[str, ...] = ()
     without: tuple[str, ...] = ()
-    at_once: int = 1
+    jobs: int = 1
     on: str = "processes"
 
     @property
@@ -73,7 +73,7 @@ class Request:
             "out": self.out,
             "results": self.results,
             "data_dir": self.data_dir,
-            "jobs": self.at_once,
+            "jobs": self.jobs,
             "on": self.on,
             "only": self.only,
             "without": self.without,

@@ -26,17 +26,16 @@ def run_experiment(request: Request, console: Screen, *, quiet: bool = False) ->
     check(request)
     check_start("reproduce", request.on)
     check_usable(request.out)
-    jobs = jobs_of(request)
-    waiting = [with_places(job, request.data_dir) for job in jobs if job.found() is None]
-    Trainer().prepare(waiting)
+    jobs = [job if job.found() else with_places(job, request.data_dir) for job in jobs_of(request)]
+    Trainer().prepare([job for job in jobs if not job.found()])
 
     def cost(job: Job) -> float:
         return estimate_seconds(job.settings, request.scale)
 
-    total = sum(map(cost, waiting))
-    with resumable(request.command()), bar(len(jobs), len(jobs) - len(waiting), total, cost, console, quiet) as shown:
+    total = sum(map(cost, jobs))
+    with resumable(request.command()), bar(len(jobs), console, quiet, cost, total) as shown:
         try:
-            run_jobs(iter(waiting), shown, at_once=request.at_once, on=request.on, ended=lambda _: None)
+            run_jobs(jobs, shown, at_once=request.jobs, on=request.on)
         except Stopped:
             write_results(request)
             raise

@@ -45,7 +45,7 @@ class TuneRequest:
     trials: int | None = None
     folds: int = 3
     out: Path | None = None
-    at_once: int = 1
+    jobs: int = 1
     on: str = PROCESSES
     config: str | None = None
 
@@ -64,7 +64,7 @@ class TuneRequest:
         flags: dict[str, Any] = {"config": self.config}
         flags |= {key: value for key, value in self.settings.items() if key not in ("data", "families")}
         flags |= {"trials": self.trials, "folds": self.folds, "out": self.folder}
-        flags |= {"jobs": self.at_once, "on": self.on, "search": self.search}
+        flags |= {"jobs": self.jobs, "on": self.on, "search": self.search}
         return resume_command("tune", self.data, flags, DEFAULTS)
 
 
@@ -103,10 +103,8 @@ def tune(request: TuneRequest, console: Screen, *, quiet: bool = False) -> tuple
     check_folds(folds, dataset)
     keep_plan(request, settings, space, folds)
     search = search_for(request, settings, space, folds)
-    most = search.n_trials * folds
-    with resumable(request.command()), bar(most, 0, float(most), lambda _: 1.0, console, quiet) as shown:
-        search.skip = shown.skip
-        run_jobs(search.jobs(), shown, at_once=request.at_once, on=request.on, ended=lambda _: search.tell())
+    with resumable(request.command()), bar(search.n_trials * folds, console, quiet) as shown:
+        run_jobs(search.jobs(), shown, at_once=request.jobs, on=request.on, ended=lambda _: search.tell())
     return search.trials, find_best(search.trials)
 
 

@@ -72,13 +72,11 @@ def find_best(trials: list[Trial]) -> Trial | None:
 
 @dataclass
 class Search:
-    """Yields jobs that are not done yet, and is told when they have ended."""
+    """Yields jobs, and is told when they have ended."""
 
     space: Space
     make_jobs: Callable[[Mapping[str, Any], int], list[Job]]
     """The folds of a combination; its number names their folders."""
-    skip: Callable[[Job], None] = lambda _: None
-    """Called for a fold that was done before."""
     trials: list[Trial] = field(default_factory=list)
 
     @property
@@ -91,11 +89,7 @@ class Search:
         for params in self.combinations():
             trial = Trial(dict(params), self.make_jobs(params, len(self.trials)))
             self.trials.append(trial)
-            for job in trial.jobs:
-                if job.found() is None:
-                    yield job
-                else:
-                    self.skip(job)
+            yield from trial.jobs
             self.tell()
 
     def combinations(self) -> Iterator[dict[str, Any]]:

@@ -46,7 +46,7 @@ def summary_lines(
     """Return the table in columns, the best combination, how to train with it, and where the report is."""
     yield from tables.in_columns(as_table(trials, best))
     if best and (accuracy := best.estimate("held_out_accuracy")):
-        yield f"best: {best.name}, {accuracy.text('.2f', 100)} % of held-out images right"
+        yield f"best: {best.name}, {accuracy.text('.2f', 100)} % of held-out images classified correctly"
         words = ["invaug", "train", *([] if data == "digits" else [data]), "--config", str(config)]
         yield f"train with: {shlex.join(words)}"
     if page:

@@ -4,53 +4,19 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from itertools import islice
-from typing import Any, NamedTuple
+from typing import Any
 
+from invaug.lab.report import values
 from invaug.lab.report.document import Document, Figure, Section, Table
 from invaug.lab.report.drawing.figures import Bars
 from invaug.lab.report.runs import Run
-from invaug.lab.report.sections.evaluation import (
-    SHARES,
-    cells_in,
-    decimal,
-    ends_of,
-    level_map,
-    percent,
-    tables_in,
-    worst_classes,
-)
-from invaug.lab.report.values import MAX_CONSTRAINTS, MAX_OPS, Found, number, rows_in, short, table_in, whole
+from invaug.lab.report.sections.evaluation import SHARES, level_map, worst_classes
+from invaug.lab.report.values import MAX_OPS, Found, decimal, ends_of, list_in, number, percent, short, table_in, whole
 
 MOST_RUNS = 6  # runs whose certificate is shown
 MOST_NOTES = 8  # of a certificate
 VERDICTS = {"met": "met with confidence", "violated": "violated with confidence", "not shown": "not shown either way"}
 LAWS = {"uniform": "uniform draws", "chain": "the chain as trained", "lambda_c": "λ_c", "worst": "the worst"}
-LEVELS = {
-    "exact": ("Accuracy at each level, every image checked", "level"),
-    "sampled": ("Accuracy over the range, from draws", "step"),
-}
-
-
-class OperationsView(NamedTuple):
-    """How the operations of a kind of certificate are shown."""
-
-    title: str
-    columns: tuple[str, ...]
-    keys: tuple[str, ...]
-    """Entries of an operation that fill the columns after its name."""
-    at: int
-    """The column drawn as bars."""
-
-
-OPERATIONS = {
-    "exact": OperationsView(
-        "Images right under every transformation of an operation",
-        ("operation", "transformations", "accuracy", "right under all", "from", "to", "R_inv"),
-        ("transformations", "accuracy", "share", "interval", "invariance_risk"),
-        at=3,
-    ),
-    "sampled": OperationsView("Accuracy under draws", ("operation", "draws", "accuracy"), ("draws", "accuracy"), at=2),
-}
 
 
 def sections(runs: Sequence[Run]) -> list[Section]:
@@ -71,7 +37,7 @@ def document(certificate: Found, title: str) -> Document:
 
 def constraints_in(certificate: Any) -> Sequence[Found]:
     """Return the results for each constraint; none for anything that is not a certificate."""
-    return rows_in(table_in(certificate).get("constraints"))[:MAX_CONSTRAINTS]
+    return values.rows_in(table_in(certificate).get("constraints"))[: values.MAX_CONSTRAINTS]
 
 
 def describe_certificate(certificate: Found, ending: str = "", name: str = "") -> Iterator[Section]:
@@ -79,14 +45,13 @@ def describe_certificate(certificate: Found, ending: str = "", name: str = "") -
 
     Args:
         ending: Tells the files of figures and tables from those of other runs.
-        name: Tells the headings from those of other runs.
+        name: Tells the headings from those of other runs, after a colon.
     """
     found = constraints_in(certificate)
     for i, entry in enumerate(found, 1):
         own = f"{ending}-{i}" if len(found) > 1 else ending
-        title = f"How invariant the model is, with confidence{name}, {short(entry.get('name', '?'), 40)}"
-        levels = level_map(entry, f"certified-levels{own}", *LEVELS.get(str(entry.get("kind")), LEVELS["sampled"]))
-        tables = (_laws(entry, own), _operations(entry, own), levels, _classes(entry, own))
+        title = f"How invariant the model is, with confidence{name} ({short(entry.get('name', '?'), 40)})"
+        tables = (_laws(entry, own), _operations(entry, own), _levels(entry, own), _classes(entry, own))
         yield Section(title, (*sentences(entry, certificate), *(part for part in tables if part)))
     yield Section(f"Scope of the certificate{name}", tuple(_scope(certificate)))
 
@@ -95,10 +60,9 @@ def _scope(certificate: Found) -> Iterator[str]:
     n, of, data = whole(certificate.get("images")), whole(certificate.get("of")), short(certificate.get("data"))
     how = f"{short(certificate.get('confidence'), 8)} confidence each, {short(certificate.get('loss_function'))}"
     yield f"{n:,} of {of:,} held-out images of {data}; intervals of {how}."
-    notes = certificate.get("notes")
-    yield from (f"Note: {short(note, 200)}." for note in (notes if isinstance(notes, list) else [])[:MOST_NOTES])
+    yield from (f"Note: {short(note, 200)}." for note in list_in(certificate.get("notes"), MOST_NOTES))
     theorems = islice(table_in(certificate.get("theorems")).items(), MOST_NOTES)
-    yield from (f"Intervals of {short(name, 20)}: {short(text, 200)}." for name, text in theorems)
+    yield from (f"{short(name, 20).capitalize()}: {short(text, 200)}." for name, text in theorems)
 
 
 def sentences(found: Found, certificate: Found) -> list[str]:
@@ -136,10 +100,9 @@ def _interval(share: Found) -> str:
 
 def _blinding(found: Found) -> str:
     blinding, share = table_in(found.get("blinding")), table_in(found.get("seeing"))
-    count, listed = whole(blinding.get("count")), blinding.get("names")
+    count, names = whole(blinding.get("count")), [short(name, 30) for name in list_in(blinding.get("names"), 6)]
     if not count:
         return ""
-    names = [short(name, 30) for name in listed[:6]] if isinstance(listed, list) else []
     more = ", …" if count > len(names) else ""
     rest = f"without them {percent(share.get('share'))}, {_interval(share)}" if share else "no others are in the set"
     return f"{count} of them leave nothing to see of any image of this size ({', '.join(names)}{more}): {rest}."
@@ -169,10 +132,10 @@ def _clipped(found: Found, certificate: Found) -> str:
 
 
 def _laws(entry: Found, ending: str) -> Table | None:
-    laws = tables_in({name: entry.get(key) for key, name in LAWS.items()})
-    numbers = ("accuracy", "accuracy_interval", "loss", "loss_interval")
+    laws = values.tables_in({name: entry.get(key) for key, name in LAWS.items()})
+    keys = ("accuracy", "accuracy_interval", "loss", "loss_interval")
     rows = tuple(
-        (name, *cells_in(row, *numbers), VERDICTS.get(str(row.get("verdict")), "–")) for name, row in laws.items()
+        (name, *values.cells_in(row, *keys), VERDICTS.get(str(row.get("verdict")), "–")) for name, row in laws.items()
     )
     columns = ("under", "accuracy", "from", "to", "loss", "loss from", "loss to", "loss ≤ ε")
     return Table("Accuracy and loss, with intervals", columns, rows, f"certificate{ending}-1", SHARES) if rows else None
@@ -180,18 +143,27 @@ def _laws(entry: Found, ending: str) -> Table | None:
 
 def _operations(entry: Found, ending: str) -> Figure | None:
     """Return the share of images that each operation leaves right as bars, the lowest first."""
-    view = OPERATIONS.get(str(entry.get("kind")), OPERATIONS["sampled"])
-    operations = islice(tables_in(entry.get("operations")).items(), MAX_OPS)
-    rows: list[Any] = [(name, *cells_in(row, *view.keys)) for name, row in operations]
-    ranked = sorted((row for row in rows if row[view.at] is not None), key=lambda row: row[view.at])
+    title, count, at, width = "Accuracy under draws", "draws", 2, 3
+    if entry.get("kind") == "exact":
+        title, count, at, width = "Images right under every transformation of an operation", "transformations", 3, 7
+    columns = ("operation", count, "accuracy", "right under all", "from", "to", "R_inv")[:width]
+    keys = (count, "accuracy", "share", "interval", "invariance_risk")
+    operations = islice(values.tables_in(entry.get("operations")).items(), MAX_OPS)
+    rows: list[Any] = [(name, *values.cells_in(row, *keys))[:width] for name, row in operations]
+    ranked = sorted((row for row in rows if row[at] is not None), key=lambda row: row[at])
     if not ranked:
         return None
-    names, values = tuple(row[0] for row in ranked), tuple(row[view.at] for row in ranked)
-    whiskers = tuple(None if None in row[4:6] else row[4:6] for row in ranked) if len(view.columns) > 6 else ()
-    drawing = Bars(view.columns[view.at], names, ((view.columns[view.at], values),), percent=True, whiskers=whiskers)
-    reading = f"Lowest: {names[0]}, {values[0]:.1%}; highest: {names[-1]}, {values[-1]:.1%}."
-    table = Table(view.title, view.columns, tuple(ranked), percent=SHARES)
-    return Figure(f"certified{ending}", view.title, drawing, reading, table)
+    whiskers = tuple(None if None in row[4:6] else row[4:6] for row in ranked) if width > 6 else ()
+    names, shares = tuple(row[0] for row in ranked), tuple(row[at] for row in ranked)
+    drawing = Bars(columns[at], names, ((columns[at], shares),), percent=True, whiskers=whiskers)
+    reading = f"Lowest: {names[0]}, {shares[0]:.1%}; highest: {names[-1]}, {shares[-1]:.1%}."
+    return Figure(f"certified{ending}", title, drawing, reading, Table(title, columns, tuple(ranked), percent=SHARES))
+
+
+def _levels(entry: Found, ending: str) -> Figure | None:
+    if entry.get("kind") == "exact":
+        return level_map(entry, f"certified-levels{ending}", "Accuracy at each level, every image checked")
+    return level_map(entry, f"certified-levels{ending}", "Accuracy over the range, from draws", "step")
 
 
 def _classes(entry: Found, ending: str) -> Table | None:

@@ -8,10 +8,11 @@ from itertools import islice
 from statistics import fmean
 from typing import Any
 
-from invaug.lab.report.document import Cell, Document, Figure, Part, Section, Table, Tile
+from invaug.lab.report import values
+from invaug.lab.report.document import Document, Figure, Part, Section, Table, Tile
 from invaug.lab.report.drawing.figures import Heat, Point, Scatter
 from invaug.lab.report.runs import Run
-from invaug.lab.report.values import MAX_LEVELS, MAX_OPS, Found, number, rows_in, short, table_in, whole
+from invaug.lab.report.values import Found, cells_in, decimal, number, percent, rows_in, short, table_in, whole
 
 N_CLASSES = 10  # classes shown, the worst first
 MOST_RUNS = 6  # runs whose evaluation is shown
@@ -53,7 +54,7 @@ def parts(evaluation: Found, ending: str = "") -> tuple[Part, ...]:
     """Return the tables and figures of an evaluation; the ending tells their files from those of other runs."""
     laws = table_in(evaluation.get("transformed"))
     rows = {"clean images": evaluation.get("clean"), **{name: laws.get(key) for key, name in LAWS.items()}}
-    under = tuple((name, *cells_in(row, "accuracy", "loss")) for name, row in tables_in(rows).items())
+    under = tuple((name, *cells_in(row, "accuracy", "loss")) for name, row in values.tables_in(rows).items())
     columns = ("under", "accuracy", "loss")
     made = (
         Table("Test images, clean and transformed", columns, under, f"evaluation{ending}-1", SHARES) if under else None,
@@ -81,14 +82,14 @@ def level_map(found: Found, key: str, title: str, unit: str = "level") -> Figure
 def _accuracy_by_level(found: Found) -> dict[str, dict[int, float]]:
     """Return the accuracy of every operation at each of its levels, averaged over both signs."""
     table: dict[str, dict[int, float]] = {}
-    for name, rows in islice(table_in(found.get("levels")).items(), MAX_OPS):
-        values: dict[int, list[float]] = defaultdict(list)
+    for name, rows in islice(table_in(found.get("levels")).items(), values.MAX_OPS):
+        signs: dict[int, list[float]] = defaultdict(list)
         for row in rows_in(rows):
             level, accuracy = whole(row.get("level")), number(row.get("accuracy"))
-            if accuracy is not None and level < MAX_LEVELS:
-                values[level].append(accuracy)
-        if values:
-            table[short(name, 30)] = {level: fmean(both) for level, both in values.items()}
+            if accuracy is not None and level < values.MAX_LEVELS:
+                signs[level].append(accuracy)
+        if signs:
+            table[short(name, 30)] = {level: fmean(both) for level, both in signs.items()}
     return table
 
 
@@ -117,39 +118,7 @@ def _calibration(evaluation: Found, key: str) -> Figure | None:
 
 def worst_classes(found: Found, columns: tuple[str, ...], keys: tuple[str, ...], at: int, file: str) -> Table | None:
     """Return the classes with the lowest number in a column, where the keys fill the columns after the name."""
-    rows: list[Any] = [(name, *cells_in(row, *keys)) for name, row in tables_in(found.get("classes")).items()]
-    known = sorted((row for row in rows if row[at] is not None), key=lambda row: row[at])[:N_CLASSES]
+    rows: list[Any] = [(name, *cells_in(row, *keys)) for name, row in values.tables_in(found.get("classes")).items()]
+    known = sorted((row for row in rows if row[at] is not None), key=lambda row: (row[at], row[1] or 0.0))[:N_CLASSES]
     more = f" ({len(known)} of {len(rows)})" if len(rows) > len(known) else ""
     return Table(f"Classes, worst first{more}", columns, tuple(known), file, SHARES) if known else None
-
-
-def percent(value: Any) -> str:
-    """Return a share as people read it."""
-    share = number(value)
-    return "–" if share is None else f"{share:.2%}"
-
-
-def decimal(value: Any) -> str:
-    """Return a loss as people read it."""
-    loss = number(value)
-    return "not finite" if loss is None else f"{loss:.3f}"
-
-
-def cells_in(row: Found, *keys: str) -> list[Cell]:
-    """Return numbers of a table; an interval takes two cells, empty where it is open."""
-    cells: list[Cell] = []
-    for key in keys:
-        value = row.get(key)
-        count = whole(value) if type(value) is int else number(value)
-        cells += ends_of(value) if key.endswith("interval") else (count,)
-    return cells
-
-
-def ends_of(value: Any) -> tuple[float | None, float | None]:
-    """Return the two ends of an interval, None where one is open."""
-    return (number(value[0]), number(value[1])) if isinstance(value, list) and len(value) == 2 else (None, None)
-
-
-def tables_in(value: Any) -> dict[str, Found]:
-    """Return the tables in a table that have something in them, by name; none for anything else."""
-    return {short(name, 40): row for name, row in table_in(value).items() if isinstance(row, dict) and row}
