@@ -38,7 +38,7 @@ left-out:
 	@echo "  make exact      every operation, level and size against Pillow, byte for byte"
 	@echo "  make long       searches and experiments that are killed and resumed; long trainings"
 	@echo "  make faults     crashes, damaged files and hostile input, each many times"
-	@echo "  make adapters   torchvision, kornia and albumentations (installs them)"
+	@echo "  make adapters   torchvision, kornia, albumentations and timm (installs them)"
 	@echo "  make pages      the report in a real browser (needs chromium and chromedriver)"
 	@echo "  make ray        jobs on Ray (installs it)"
 	@echo "  make loggers    Weights & Biases and MLflow (installs them)"
@@ -59,9 +59,9 @@ long: .venv/dev
 faults: .venv/dev
 	$(BIN)/python -m faults -o docs/reliability.md
 
-# tests that are skipped without the peers
+# the tests that are skipped without the peers
 adapters: .venv/peers
-	$(PYTEST) -n 2 tests/transforms tests/lab/models tests/lab/baselines tests/test_docs.py -m "not slow and not long"
+	$(PYTEST) -n 2 -m "not slow" tests/transforms/test_adapters.py tests/transforms/test_ops.py tests/lab/models tests/lab/baselines tests/test_docs.py::test_python_blocks_of_the_page_run
 
 pages: .venv/dev
 	@command -v chromedriver >/dev/null || { echo "make pages needs chromium and chromedriver (apt-get install chromium-driver)"; exit 1; }
@@ -93,7 +93,7 @@ bench: .venv/peers
 	touch $@
 
 .venv/peers: .venv/dev
-	$(call install,-e '.[peers]')
+	$(call install,-e '.[peers]' -e '.[timm]')
 	touch $@
 
 clean:

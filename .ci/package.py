@@ -41,7 +41,7 @@ def main() -> None:
         python = make_environment(folder / "empty", "-c", str(constraints), str(wheel))
         run(python, "-c", METHOD, cwd=folder)
         check_hint(python.with_name("invaug"))
-        run(python, "-m", "pip", "install", "--quiet", "-c", str(constraints), f"{wheel}[lab]", cwd=folder)
+        install(python, "-c", str(constraints), f"{wheel}[lab]")
         for words in LAB:
             run(python.with_name("invaug"), *words, cwd=folder, quiet=True)
     print("the package builds, installs and runs")
@@ -76,8 +76,13 @@ def make_environment(folder: Path, *packages: str) -> Path:
     """Return the interpreter of a new environment with these packages."""
     venv.create(folder, with_pip=True)
     python = folder / "bin" / "python"
-    run(python, "-m", "pip", "install", "--quiet", *packages, cwd=folder)
+    install(python, *packages)
     return python
+
+
+def install(python: Path, *packages: str) -> None:
+    """Install packages into the environment of an interpreter."""
+    run(python, "-m", "pip", "install", "--quiet", "--no-compile", *packages, cwd=python.parent)
 
 
 def run(program: Path, *words: str, cwd: Path, quiet: bool = False) -> None:

@@ -6,6 +6,7 @@ import argparse
 import json
 import tempfile
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -58,16 +59,13 @@ def certified(predictor: Predictor, sample: Sample, folder: Path, clock: Clock) 
     """Return the seconds of a certificate from images to numbers, files included, and its matrix."""
     transforms = sets.wide()
     start = clock()
-    every, probability = certificate.members(transforms)
+    every, probability = certificate.list_transformations(transforms)
     cache = Cache(folder, {"weights": "those of this benchmark"})
     cache.open()
-    matrix = scored.fill(
-        Exhaustive(every, len(sample.targets)), len(sample.targets), cache,
-        lambda block: scored.score(predictor, sample, block, transforms, losses),
-    )  # fmt: skip
-    assert matrix is not None
+    score = partial(scored.score_block, predictor, sample, transforms, losses)
+    matrix = scored.fill_matrix(Exhaustive(every, len(sample.targets)), cache, score)
     question = Question(transforms, sample.targets.numpy(), CLASSES, (3, 32, 32), 0.95, 10.0, 0.8)
-    certificate.exact(matrix, every, probability, question)
+    certificate.certify_exactly(matrix, every, probability, question)
     return clock() - start, matrix
 
 
@@ -81,7 +79,7 @@ def one_by_one(
 ) -> tuple[float, np.ndarray]:
     """Return the seconds of some transformations: Pillow image by image, then the network on batches of them."""
     every = sets.wide().every()
-    names = [sets.wide().ops[i].name for i in every.op.tolist()]
+    names = [sets.wide().ops[i].name for i in every.op.flatten().tolist()]
     mean, std = (torch.tensor(numbers).view(1, 3, 1, 1) for numbers in (MEAN, STD))
     pictures = [Image.fromarray(image) for image in sample.images.permute(0, 2, 3, 1).contiguous().numpy()]
     found = []

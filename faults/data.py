@@ -277,7 +277,7 @@ def change_one_byte(path: Path, chance: random.Random) -> bytes:
     return before
 
 
-@case("one changed byte in a cached official file (IDX, CIFAR, SVHN, Tiny ImageNet, packed or not): refused at load",
+@case("one changed byte in a cached official file (IDX, CIFAR, SVHN, Tiny ImageNet): refused at load",
       full=100, fast=100)  # fmt: skip
 def changed_bytes(tries: int, folder: Path) -> Iterable[str]:
     """Change a byte, load, put it back, load."""

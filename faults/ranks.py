@@ -224,7 +224,7 @@ def count_lines(path: Path) -> int:
     return path.read_bytes().count(b"\n") if path.exists() else 0
 
 
-@case("a rank killed with -9 is restarted by torchrun: same bytes as the uninterrupted run", full=20, fast=1)
+@case("a rank killed with -9 is restarted by torchrun: same bytes as the uninterrupted run", full=20, fast=0)
 def killed_ranks(tries: int, folder: Path) -> Iterator[str]:
     dice, per_run = random.Random(3), 5
     data = small.write_data(folder, n_train=160)

@@ -18,6 +18,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+import torch
 from PIL import Image
 
 from invaug.lab.cli.main import main
@@ -77,11 +78,13 @@ def small_world(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture
-def world(small_world: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+def world(small_world: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
     """A copy of the small world, as the current folder."""
+    n_threads = torch.get_num_threads()  # training sets them for the whole process
     shutil.copytree(small_world, tmp_path, dirs_exist_ok=True)
     monkeypatch.chdir(tmp_path)
-    return tmp_path
+    yield tmp_path
+    torch.set_num_threads(n_threads)
 
 
 def run_invaug(words: list[str], monkeypatch: pytest.MonkeyPatch) -> None:

@@ -18,7 +18,7 @@ WIDTH, HEIGHT, SHOWN_WIDTH = 1100, 850, 880
 
 
 def main(page: Path) -> None:
-    """Write the picture beside this file: the first figures of the page, scaled and reduced to 64 colours."""
+    """Write the picture beside this file: the first figures of the page, scaled and reduced to 128 colours."""
     browser = shutil.which("chromium") or shutil.which("google-chrome")
     if not browser:
         raise SystemExit("Chromium is needed to show the page")
@@ -28,7 +28,7 @@ def main(page: Path) -> None:
         subprocess.run([browser, *flags, f"--screenshot={shot}", page.resolve().as_uri()], check=True)  # noqa: S603
         picture = Image.open(shot).convert("RGB")
         picture = picture.resize((SHOWN_WIDTH, SHOWN_WIDTH * picture.height // picture.width), Image.Resampling.LANCZOS)
-        picture.quantize(64).save(Path(__file__).with_name("report.png"), optimize=True)
+        picture.quantize(128).save(Path(__file__).with_name("report.png"), optimize=True)
 
 
 if __name__ == "__main__":

@@ -18,9 +18,11 @@ import invaug
 from invaug import lab
 from invaug.lab import terminal
 from invaug.lab.errors import UserError
-from invaug.lab.evaluate import command as inspect_run
 from invaug.lab.evaluate.command import evaluate_run
-from invaug.lab.export.command import export_run, predict_files
+from invaug.lab.export.command import export_run
+from invaug.lab.export.predict import predict_files
+from invaug.lab.report.sections.evaluation import document
+from invaug.lab.report.terminal import print_document
 from invaug.lab.run import checkpoint, record
 from invaug.lab.run import folder as run
 from invaug.lab.terminal import Forgiving, plain
@@ -330,7 +332,7 @@ def test_a_report_shows_markup_and_emoji_codes_as_they_are(capsys: pytest.Captur
     }  # fmt: skip
     console = Console(file=io.StringIO(), width=100, emoji=False)
     with console.capture() as captured:
-        inspect_run.show(report, console)
+        print_document(document(report), console)
     text = captured.get()
     assert text.startswith(":skull:\n")
     assert all(words in text for words in ("[red]mlp", "60 of :skull:", "[/]"))

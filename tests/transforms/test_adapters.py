@@ -327,7 +327,8 @@ def small_model() -> nn.Module:
 
 def test_constrained_step_trains_on_what_its_kept_draws_replay(colours: Tensor) -> None:
     transforms, model, targets = mixed_set(), small_model(), torch.arange(8)
-    problem = InvarianceConstrained(Constraint(transforms, epsilon=0.5), n_steps=2, gamma_init=1.0, dual_lr=0.1)
+    constraint = Constraint(transforms, epsilon=0.5)
+    problem = InvarianceConstrained(constraint, n_steps=2, views="both", gamma_init=1.0, dual_lr=0.1)
     step = problem(model, colours, targets)
     replayed = transforms.apply(colours, step.kept[0]).float() / 255
     expected = nn.functional.cross_entropy(model(replayed), targets) - 0.5

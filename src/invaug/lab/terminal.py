@@ -23,6 +23,25 @@ def say(message: str) -> None:
     print(plain(message), file=sys.stderr)
 
 
+@contextmanager
+def progress_bars() -> Iterator[Callable[[str, int, int], None]]:
+    """Show bars on stderr if that is a terminal; yield the function that moves them: name, done, total."""
+    from rich.console import Console  # after the first line of a command, which must come within a second
+    from rich.progress import BarColumn, Progress, TaskID, TextColumn, TimeRemainingColumn
+
+    console = Console(stderr=True)
+    columns = (TextColumn("{task.description}", markup=False), BarColumn(), TimeRemainingColumn())
+    with Progress(*columns, console=console, transient=True, disable=not console.is_terminal) as progress:
+        tasks: dict[str, TaskID] = {}
+
+        def move(name: str, done: int, total: int) -> None:
+            if name not in tasks:
+                tasks[name] = progress.add_task(plain(name))
+            progress.update(tasks[name], completed=done, total=total)
+
+        yield move
+
+
 def with_progress(items: Iterable[Item], description: str, total: int | None = None) -> Iterable[Item]:
     """Return the items under a progress bar on stderr, where that is a terminal."""
     from rich.console import Console

@@ -41,7 +41,6 @@ def test_clopper_pearson_covers_95_percent_of_large_samples_and_not_more(share: 
 
 def test_nothing_is_known_of_a_share_without_a_trial() -> None:
     assert bounds.interval(bounds.clopper_pearson(0, 0)) == [0, 1]
-    assert bounds.interval(bounds.confidence_sequence(0, 0)) == [0, 1]
 
 
 def wrong_at_some_time(share: float, n: int, alpha: float, seed: int) -> float:
@@ -55,7 +54,7 @@ def wrong_at_some_time(share: float, n: int, alpha: float, seed: int) -> float:
 
 
 @pytest.mark.parametrize("share", [0.01, 0.05, 0.3, 0.5, 0.9])
-def test_the_confidence_sequence_holds_at_the_worst_moment_of_stopping(share: float) -> None:
+def test_the_evidence_holds_at_the_worst_moment_of_stopping(share: float) -> None:
     assert wrong_at_some_time(share, 512, alpha=0.05, seed=2) <= 0.06
 
 
@@ -67,25 +66,11 @@ def test_clopper_pearson_does_not_hold_at_the_worst_moment_of_stopping() -> None
     assert ((low <= 0.3) & (high >= 0.3)).all(0).mean() < 0.85
 
 
-def test_the_sequence_holds_what_its_evidence_does_not_refute() -> None:
-    for k, n in [(0, 1), (0, 50), (3, 50), (25, 50), (50, 50), (700, 1000)]:
-        low, high = (float(end) for end in bounds.confidence_sequence(k, n, 0.95))
-        shares = np.linspace(0.0005, 0.9995, 2000)
-        kept = shares[bounds.log_evidence(k, n, shares) < math.log(20)]
-        assert kept.min() - 0.0005 <= low <= kept.min()
-        assert kept.max() <= high <= kept.max() + 0.0005
-
-
 def test_the_evidence_is_a_martingale_of_mean_one() -> None:
     n, share = 40, 0.2
     k = np.arange(n + 1)
     law = stats.binom.pmf(k, n, share)
     assert (law * np.exp(bounds.log_evidence(k, n, share))).sum() == pytest.approx(1)
-
-
-def test_the_sequence_is_wider_than_the_interval_for_a_fixed_number() -> None:
-    fixed, anytime = bounds.clopper_pearson(30, 100), bounds.confidence_sequence(30, 100)
-    assert anytime[0] < fixed[0] < fixed[1] < anytime[1]
 
 
 def exponential(generator: np.random.Generator, shape: tuple[int, int]) -> np.ndarray:
@@ -176,7 +161,7 @@ def test_images_that_are_not_decided_count_for_neither_side() -> None:
 
 @pytest.mark.parametrize("confidence", [0.0, 1.0, -1.0, 95.0, math.nan])
 @pytest.mark.parametrize("bound", [
-    lambda c: bounds.clopper_pearson(1, 2, c), lambda c: bounds.confidence_sequence(1, 2, c),
+    lambda c: bounds.clopper_pearson(1, 2, c),
     lambda c: bounds.mean_interval([0.5], c), lambda c: bounds.screened_share(1, 1, 2, 0.01, c),
 ])  # fmt: skip
 def test_a_confidence_that_is_none_is_refused(bound, confidence: float) -> None:

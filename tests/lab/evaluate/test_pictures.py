@@ -7,15 +7,17 @@ import os
 import signal
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
 import pytest
 import torch
 from torch.nn.functional import cross_entropy
 
-from invaug import sets, worst
+from invaug import TransformSet, sets, worst
+from invaug.lab.data.batches import batches
 from invaug.lab.data.load import load_dataset
-from invaug.lab.evaluate import measure, pictures
+from invaug.lab.evaluate import pictures
+from invaug.lab.evaluate.command import evaluate_run
+from invaug.lab.evaluate.pictures import Examples
 from invaug.lab.report.assemble import document_of
 from invaug.lab.report.command import report_runs
 from invaug.lab.report.read import read_run, read_runs
@@ -29,47 +31,31 @@ from tests.support import runs
 
 @pytest.fixture(scope="module")
 def run(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A small real run, with chains of three proposals."""
     folder = tmp_path_factory.mktemp("measuring")
     data = runs.write_digits(folder, 128, 64)
     runs.train(data, folder / "run", views="both", set="wide", epochs=1, n_steps=2, model="mlp")
     return folder / "run"
 
 
-def test_bins_of_calibration_add_up_to_the_calibration_error() -> None:
-    scores, targets = torch.randn(500, 4, generator=torch.Generator().manual_seed(0)), torch.arange(500) % 4
-    bins = pictures.calibration(scores, targets)
-    error = sum(row["images"] * abs(row["confidence"] - row["accuracy"]) for row in bins) / 500
-    assert error == pytest.approx(measure.calibration_error(scores, targets), abs=1e-6)
-
-
 def test_a_real_run_has_a_page_with_gallery_heat_map_and_calibration(run: Path) -> None:
-    config, facts = read_config(run)
-    predictor, test = load(run), load_dataset(config.data.name).test
-    transforms = transform_set(config)
-    found = measure.whole(predictor.network, predictor.finish, test, facts.classes, [transforms], n_draws=1, n_images=4)
-    _, scores, targets = measure.predict_split(predictor.network, predictor.finish, test)
-    images = next(iter(measure.batches(test, 8, epoch=0, seed=0, shuffle=True, device=torch.device("cpu"))))
-    strips = pictures.gallery(
-        predictor.network, predictor.finish, images.images, images.targets, facts.classes, [transforms], n_steps=2
-    )
-    assert [len(strip["proposals"]) for strip in strips] == [3] * 8
-    assert all(sum(proposal["kept"] for proposal in strip["proposals"]) == 1 for strip in strips)
-    extra = {"calibration": pictures.calibration(scores, targets), "gallery": strips, "epsilon": float("inf")}
-    pictures.write(run, {"run": str(run), **found, **extra})
+    evaluate_run(run, None, None, 1, 8, "cpu", as_json=True)
     written = json.loads((run / "evaluation.json").read_text())
     assert "run" not in written
-    assert written["epsilon"] is None
+    strips = written["gallery"]
+    assert [len(strip["proposals"]) for strip in strips] == [3] * 8
+    assert all(sum(proposal["kept"] for proposal in strip["proposals"]) == 1 for strip in strips)
     keys = [figure.key for figure in document_of(read_runs([run])).figures]
     assert keys[-2:] == ["op-by-level", "calibration"]
     text = report_runs([run])[0].read_text(encoding="utf-8")
-    assert text.count("<img ") == 8 * 4 + len(found["hardest"]) * 2
+    assert text.count("<img ") == 8 * 4 + len(written["hardest"]) * 2
     assert str(run.parent) not in text
 
 
 def test_images_that_are_no_picture_have_no_gallery() -> None:
-    images = torch.zeros(2, 5, 8, 8, dtype=torch.uint8)
-    assert pictures.gallery(None, None, images, torch.zeros(2), ("a",), []) == []  # type: ignore[arg-type]
-    assert pictures.hardest(None, None, images, torch.zeros(2), ("a",), []) == []  # type: ignore[arg-type]
+    five_channels = Examples(None, torch.zeros(2, 5, 8, 8, dtype=torch.uint8), torch.zeros(2))  # type: ignore[arg-type]
+    assert pictures.gallery(five_channels, []) == []
+    assert pictures.hardest(five_channels, []) == []
 
 
 def test_the_page_reads_every_number_the_training_loop_records(run: Path) -> None:
@@ -79,46 +65,51 @@ def test_the_page_reads_every_number_the_training_loop_records(run: Path) -> Non
 
 
 @pytest.fixture(scope="module")
-def shown(run: Path) -> tuple[Any, ...]:
-    """What pictures are made of: a network, its normalisation, 32 images and targets, the classes, one set."""
-    config, facts = read_config(run)
-    predictor, test = load(run), load_dataset(config.data.name).test
-    first = next(iter(measure.batches(test, 32, epoch=0, seed=0, shuffle=True, device=torch.device("cpu"))))
-    sets_ = [transform_set(config)]
-    return predictor.network, predictor.finish, first.images, first.targets, facts.classes, sets_
+def examples(run: Path) -> Examples:
+    """32 test images of a run, and its model."""
+    config, _ = read_config(run)
+    test = load_dataset(config.data.name).test
+    first = next(iter(batches(test, 32, epoch=0, seed=0, shuffle=True, device=torch.device("cpu"))))
+    return Examples(load(run), first.images, first.targets)
 
 
-def test_a_run_of_method_worst_keeps_the_highest_loss(shown: tuple[Any, ...]) -> None:
-    for strip in pictures.gallery(*shown, sampler=worst, n_steps=4):
+@pytest.fixture(scope="module")
+def transforms(run: Path) -> TransformSet:
+    """The set the run was trained with."""
+    return transform_set(read_config(run)[0])
+
+
+def test_a_run_of_method_worst_keeps_the_highest_loss(examples: Examples, transforms: TransformSet) -> None:
+    for strip in pictures.gallery(examples, [transforms], sampler=worst, n_steps=4):
         losses = [proposal["loss"] for proposal in strip["proposals"]]
         (kept,) = [proposal["loss"] for proposal in strip["proposals"] if proposal["kept"]]
         assert kept == max(losses)
 
 
-def test_every_set_has_images_in_the_gallery(shown: tuple[Any, ...]) -> None:
+def test_every_set_has_images_in_the_gallery(examples: Examples) -> None:
     families = [sets.wide(3).only(op.name) for op in sets.wide(3).ops]
-    strips = pictures.gallery(*shown[:5], families)
+    strips = pictures.gallery(examples, families)
     assert {proposal["op"] for strip in strips for proposal in strip["proposals"]} == {f.ops[0].name for f in families}
 
 
-def test_the_hardest_draws_are_those_with_the_highest_loss_of_all(shown: tuple[Any, ...]) -> None:
-    rows = pictures.hardest(*shown)
+def test_the_hardest_draws_are_those_with_the_highest_loss_of_all(examples: Examples, transforms: TransformSet) -> None:
+    rows = pictures.hardest(examples, [transforms])
     rises = [row["loss"] - row["clean"] for row in rows]
     assert rises == sorted(rises, reverse=True)
     assert len({row["op"] for row in rows}) == len(rows) == pictures.N_HARDEST
-    network, finish, images, targets, _, (transforms,) = shown
+    network, finish, images = examples.predictor.network, examples.predictor.finish, examples.images
     generator = torch.Generator().manual_seed(0)
     draw = transforms.draw(len(images) * pictures.N_DRAWS, generator=generator)
     repeated = images.repeat(pictures.N_DRAWS, 1, 1, 1)
     with torch.no_grad():
         scores = network(finish.plain(transforms.apply(repeated, draw))), network(finish.plain(repeated))
-    labels = targets.repeat(pictures.N_DRAWS)
+    labels = examples.targets.repeat(pictures.N_DRAWS)
     after, before = (cross_entropy(score, labels, reduction="none") for score in scores)
     assert rises[0] == pytest.approx(float((after - before).max()), rel=1e-4)
 
 
-def test_a_set_of_one_operation_fills_the_row_with_its_worst_draws(shown: tuple[Any, ...]) -> None:
-    rows = pictures.hardest(*shown[:5], [sets.rotations(3.0)])
+def test_a_set_of_one_operation_fills_the_row_with_its_worst_draws(examples: Examples) -> None:
+    rows = pictures.hardest(examples, [sets.rotations(3.0)])
     assert len(rows) == pictures.N_HARDEST
     assert all(row["image"].startswith("data:image/png;base64,") for row in rows)
 

@@ -10,7 +10,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from invaug.lab.report.command import report_runs
+from invaug.lab.report.document import Figure, Table
 from invaug.lab.report.drawing import png, scales
+from invaug.lab.report.drawing.figures import Bars
 from tests.support.pages import (
     HOSTILE,
     change_last,
@@ -41,3 +43,13 @@ def test_without_resvg_there_is_svg_and_one_line(
     report_runs([run], tmp_path / "r.html", tmp_path / "figures")
     assert capsys.readouterr().err.splitlines() == [png.MISSING]
     assert not list((tmp_path / "figures").glob("*.png"))
+
+
+def test_a_png_shows_the_words_of_its_figure() -> None:
+    table = Table("t", ("operation", "share"), (("Rotate", 0.5),))
+    named, nameless = (
+        png.to_png(Figure("k", "t", Bars("share", (name,), (("share", (0.5,)),)), "Read.", table))
+        for name in ("Rotate", "      ")
+    )
+    assert named.startswith(b"\x89PNG")
+    assert named != nameless

@@ -84,8 +84,8 @@ def test_scores_for_an_evaluation_are_made_on_the_device() -> None:
     plain, targets = finish(KINDS["nothing"]), torch.empty(6, dtype=torch.long, device=META)
     transforms = sets.wide()
     changed = transforms.apply(images(), transforms.draw(6))
-    losses, scores, labels = measure._losses(network(), plain.plain(changed), targets)
-    assert {each.device for each in (losses, scores, labels)} == {META}
+    losses, scores = measure.score_images(network(), plain, changed, targets)
+    assert {each.device for each in (losses, scores)} == {META}
     assert scores.shape == (6, 10)
 
 

@@ -1,7 +1,8 @@
-"""Confidence bounds as pure functions of counts and numbers, each by a theorem its docstring names.
+"""Confidence bounds as pure functions of counts and numbers; each docstring names its theorem.
 
 All hold for every sample size, not only for large ones. `confidence` is the probability, before the sample is drawn,
-that both ends are right.
+that both ends are right. scipy has the beta function and its inverse; its intervals take one sample at a time, and
+neither the bets nor the evidence are in it.
 """
 
 from __future__ import annotations
@@ -15,8 +16,8 @@ from numpy.typing import ArrayLike, NDArray
 from scipy.special import betaincinv, betaln
 
 Array = NDArray[np.float64]
-PRIOR = 0.5  # of the beta mixture, Jeffreys': close to the best for shares near 0 and 1 alike
-MOST = 0.9  # of its capital a gambler can lose on one value
+PRIOR = 0.5  # of the beta mixture, Jeffreys': close to optimal for shares near 0 and near 1
+MAX_STAKE = 0.9  # largest share of the capital that one value can cost
 HALVINGS = 40  # of an interval of length 1: twelve digits
 
 
@@ -27,7 +28,7 @@ def check_confidence(confidence: float) -> None:
 
 
 def clopper_pearson(n_successes: ArrayLike, n_trials: ArrayLike, confidence: float = 0.95) -> tuple[Array, Array]:
-    """Return the interval of a share from successes in independent trials; 0 to 1 without a trial.
+    """Return the interval of a share from successes in independent trials; 0 to 1 if there was no trial.
 
     Clopper and Pearson (1934), "The use of confidence or fiducial limits illustrated in the case of the binomial":
     the shares that neither one-sided exact binomial test at (1 - confidence) / 2 rejects.
@@ -43,43 +44,26 @@ def clopper_pearson(n_successes: ArrayLike, n_trials: ArrayLike, confidence: flo
 
 
 def log_evidence(n_successes: ArrayLike, n_trials: ArrayLike, share: ArrayLike) -> Array:
-    """Return the log of the evidence so far against a share: a martingale of mean 1 if it is the true one.
+    """Return the log of the evidence so far against a share; the evidence is a martingale of mean 1 if it is true.
 
     The likelihood of the beta-binomial mixture over that of the share (Robbins 1970, "Statistical methods related to
-    the law of the iterated logarithm"). By Ville's inequality (1939) it ever reaches log(1 / α) with probability at
-    most α, so one may look after every trial and stop when one likes.
+    the law of the iterated logarithm"). By Ville's inequality (1939) it reaches log(1 / α) at any time with probability
+    at most α, so one may check after every trial and stop at will.
     """
     k, n, p = np.asarray(n_successes, np.float64), np.asarray(n_trials, np.float64), np.asarray(share, np.float64)
     with np.errstate(divide="ignore", invalid="ignore"):
         explained = np.where(k > 0, k * np.log(p), 0.0) + np.where(n > k, (n - k) * np.log1p(-p), 0.0)
-    found: Array = betaln(k + PRIOR, n - k + PRIOR) - betaln(PRIOR, PRIOR) - explained
-    return found
-
-
-def confidence_sequence(n_successes: ArrayLike, n_trials: ArrayLike, confidence: float = 0.95) -> tuple[Array, Array]:
-    """Return the interval of a share that holds after every number of trials at once, so at any moment of stopping.
-
-    The shares whose `log_evidence` is below log(1 / (1 - confidence)): Robbins' beta-binomial mixture, Ville's
-    inequality.
-    """
-    check_confidence(confidence)
-    k, n = np.broadcast_arrays(np.asarray(n_successes, np.float64), np.asarray(n_trials, np.float64))
-    centre = np.where(n > 0, k / np.maximum(n, 1), 0.5)
-    limit = -math.log1p(-confidence)
-
-    def kept(share: Array) -> NDArray[np.bool_]:
-        return log_evidence(k, n, share) < limit
-
-    return _edge(kept, centre, np.zeros_like(centre)), _edge(kept, centre, np.ones_like(centre))
+    log_ratio: Array = betaln(k + PRIOR, n - k + PRIOR) - betaln(PRIOR, PRIOR) - explained
+    return log_ratio
 
 
 def mean_interval(values: ArrayLike, confidence: float = 0.95, most: float = 1.0) -> tuple[Array, Array]:
     """Return the interval of a mean from independent values in 0 to `most`, along the first dimension.
 
     Waudby-Smith and Ramdas (2024), "Estimating means of bounded random variables by betting", hedged capital: a gambler
-    who bets that values lie above a candidate, at fair odds if it is the mean, multiplies the capital by
-    2 / (1 - confidence) at any time with probability at most (1 - confidence) / 2 (Ville's inequality), and so does
-    one who bets below. The means neither has refuted are kept.
+    who bets that values lie above a candidate mean, at odds that are fair if it is the true one, multiplies the capital
+    by 2 / (1 - confidence) at any time with probability at most (1 - confidence) / 2 (Ville's inequality); so does one
+    who bets below. The interval holds the means that neither gambler has refuted.
     """
     check_confidence(confidence)
     x = np.asarray(values, np.float64) / most
@@ -89,7 +73,7 @@ def mean_interval(values: ArrayLike, confidence: float = 0.95, most: float = 1.0
     bets, zero = _bets(x, limit), np.zeros_like(x[0])
     low = _edge(lambda mean: _log_capital(x, bets, mean) < limit, zero + 1, zero)
     high = _edge(lambda mean: _log_capital(1 - x, bets, 1 - mean) < limit, zero, zero + 1)
-    # values in an order of two minds may refute every mean, with probability 1 - confidence at most
+    # the two gamblers together may refute every mean, with probability at most 1 - confidence
     return np.minimum(low, high) * most, np.maximum(low, high) * most
 
 
@@ -104,17 +88,20 @@ def _bets(x: Array, limit: float) -> Array:
 
 
 def _log_capital(x: Array, bets: Array, mean: Array) -> Array:
-    """Return the log of the largest capital ever held by who bets on values above the mean; falls with the mean."""
-    stakes = np.minimum(bets, MOST / np.maximum(mean, 1e-300))
-    grown: Array = np.log1p(stakes * (x - mean)).cumsum(axis=0).max(axis=0)
-    return grown
+    """Return the log of the largest capital reached by betting on values above the mean; it falls with the mean."""
+    stakes = np.minimum(bets, MAX_STAKE / np.maximum(mean, 1e-300))
+    largest: Array = np.log1p(stakes * (x - mean)).cumsum(axis=0).max(axis=0)
+    return largest
 
 
-def _edge(kept: Callable[[Array], NDArray[np.bool_]], inside: Array, outside: Array) -> Array:
-    """Return where `kept` ends, from a point that is kept to one that may be; a hair too wide, never too narrow."""
+def _edge(holds: Callable[[Array], NDArray[np.bool_]], inside: Array, outside: Array) -> Array:
+    """Return where `holds` ends between a point where it holds and one where it may not, by bisection.
+
+    The result is at most a hair too far out, never too far in, which a general root finder does not promise.
+    """
     for _ in range(HALVINGS):
         middle = (inside + outside) / 2
-        stays = kept(middle)
+        stays = holds(middle)
         inside, outside = np.where(stays, middle, inside), np.where(stays, outside, middle)
     return outside
 
@@ -122,17 +109,18 @@ def _edge(kept: Callable[[Array], NDArray[np.bool_]], inside: Array, outside: Ar
 def screened_share(
     n_yes: ArrayLike, n_no: ArrayLike, n_images: ArrayLike, mistake: float, confidence: float = 0.95
 ) -> tuple[Array, Array]:
-    """Return the interval of the share of images that have a property, from tests that may err or not decide.
+    """Return the interval of the share of images that have a property, from tests that may err or stay undecided.
 
     Args:
-        n_yes: Images a test said yes of; one without the property gets a yes with probability at most `mistake`.
-        n_no: Images it said no of; one with the property gets a no with probability at most `mistake`.
+        n_yes: Images that passed a test; one without the property passes with probability at most `mistake`.
+        n_no: Images that failed it; one with the property fails with probability at most `mistake`.
 
     By the law of total probability P(yes) <= share + mistake (1 - share), and likewise for no; P(yes) and P(no) are
     bounded by Clopper and Pearson (1934), since images and their tests are independent.
     """
-    yes = np.maximum((clopper_pearson(n_yes, n_images, confidence)[0] - mistake) / (1 - mistake), 0.0)
-    no = np.maximum((clopper_pearson(n_no, n_images, confidence)[0] - mistake) / (1 - mistake), 0.0)
+    yes, no = (
+        np.maximum((clopper_pearson(n, n_images, confidence)[0] - mistake) / (1 - mistake), 0.0) for n in (n_yes, n_no)
+    )
     return yes, 1 - no
 
 

@@ -1,8 +1,9 @@
-"""What a scored matrix proves: exact numbers of the images at hand, and bounds for the images they stand for."""
+"""What a scored matrix proves: exact numbers for the images at hand, and bounds for the images they represent."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -16,13 +17,13 @@ from invaug.lab.certify.matrix import Matrix
 
 Array = NDArray[np.float64]
 Bools = NDArray[np.bool_]
-N_PROBES = 4
+N_PROBES = 4  # images of noise that tell whether a transformation leaves anything to see
 N_NAMED = 6  # transformations named in a sentence
 
 
 @dataclass(frozen=True)
 class Question:
-    """What is asked of a matrix, beside the matrix."""
+    """What is asked of a matrix."""
 
     transforms: TransformSet
     targets: NDArray[np.int64]
@@ -30,10 +31,10 @@ class Question:
     image_shape: tuple[int, int, int]
     confidence: float
     cap: float
-    """Where the loss of an image is cut: bounds of a mean need a largest value, and cross-entropy has none."""
+    """Losses are clipped here: bounds of a mean need a largest value, and cross-entropy has none."""
     epsilon: float | None = None
     n_steps: int = 0
-    """Transitions of the chain the run trained with, which is on its way to λ_c."""
+    """Transitions of the chain the run was trained with; with more of them its law approaches λ_c."""
 
     def share(self, right: Bools) -> dict[str, Any]:
         """Return a share of images with its Clopper–Pearson interval."""
@@ -41,21 +42,32 @@ class Question:
         ends = bounds.interval(bounds.clopper_pearson(k, n, self.confidence))
         return {"share": k / n, "right": k, "images": n, "interval": ends}
 
-    def mean_loss(self, values: Array) -> dict[str, Any]:
-        """Return the mean of the losses of images, and the interval of the mean of the losses cut at the cap."""
-        cut = np.minimum(values, self.cap)
-        ends = bounds.interval(bounds.mean_interval(cut, self.confidence, self.cap))
-        return {"loss": float(values.mean()), "loss_interval": ends, "cut": int((values > self.cap).sum())}
+    def mean_loss(self, losses: Array) -> dict[str, Any]:
+        """Return the mean loss, and the interval of the mean of the losses clipped at the cap."""
+        clipped = np.minimum(losses, self.cap)
+        ends = bounds.interval(bounds.mean_interval(clipped, self.confidence, self.cap))
+        return {"loss": float(losses.mean()), "loss_interval": ends, "cut": int((losses > self.cap).sum())}
 
-    def law(self, losses: Array, accuracy: Array) -> dict[str, Any]:
-        """Return loss and accuracy under one law, with intervals and what they say of epsilon."""
+    def loss_and_accuracy(self, losses: Array, accuracy: Array) -> dict[str, Any]:
+        """Return loss and accuracy under one law, with intervals and the verdict on epsilon."""
         ends = bounds.interval(bounds.mean_interval(accuracy.clip(0, 1), self.confidence))
         found = {**self.mean_loss(losses), "accuracy": float(accuracy.mean()), "accuracy_interval": ends}
         return {**found, "verdict": verdict(found["loss_interval"], self.epsilon)}
 
+    def by_class(
+        self, columns: Mapping[str, NDArray[Any]], share: Callable[[Bools], dict[str, Any]]
+    ) -> dict[str, dict[str, Any]]:
+        """Return, for each class that has images, the mean of each column over them and the share that is right."""
+        masks = {name: self.targets == i for i, name in enumerate(self.classes)}
+        return {
+            name: {key: float(values[mask].mean()) for key, values in columns.items()} | share(mask)
+            for name, mask in masks.items()
+            if mask.any()
+        }
+
 
 def verdict(ends: Sequence[float | None], epsilon: float | None) -> str | None:
-    """Return whether E[loss] <= epsilon is met or violated with confidence, or neither was shown; None without one."""
+    """Return whether E[loss] <= epsilon is met, violated or not shown either way; None without an epsilon."""
     low, high = ends
     if epsilon is None:
         return None
@@ -64,58 +76,61 @@ def verdict(ends: Sequence[float | None], epsilon: float | None) -> str | None:
     return "violated" if low is not None and low > epsilon else "not shown"
 
 
-def is_listed(transforms: TransformSet) -> bool:
-    """Whether a set has finitely many transformations, few enough to try each: none continuous, none placed."""
+def is_finite_set(transforms: TransformSet) -> bool:
+    """Whether a set has finitely many transformations: no continuous magnitudes, no random places."""
     return not any(op.continuous or op.placed for op in transforms.ops)
 
 
-def members(transforms: TransformSet) -> tuple[Draw, Array]:
-    """Return each transformation of a finite set, and the exact probability that a draw is it.
+def list_transformations(transforms: TransformSet) -> tuple[Draw, Array]:
+    """Return each transformation of a finite set, and the exact probability that it is drawn.
 
-    Levels and signs that give the same magnitude are one transformation, drawn as often as all of them.
+    Levels and signs with the same magnitude are one transformation, drawn as often as all of them together.
     """
-    every = transforms.every()
-    levels = torch.arange(transforms.min_level, transforms.n_levels)
-    chances: dict[tuple[int, float], float] = {}
+    every, levels = transforms.every(), torch.arange(transforms.min_level, transforms.n_levels)
+    counts: Counter[tuple[int, float]] = Counter()
     for i, op in enumerate(transforms.ops):
-        sizes = op.magnitude(levels, transforms.n_levels).numpy()
-        both = np.concatenate([sizes, -sizes if op.signed else sizes]) + 0.0  # no -0
-        values, counts = np.unique(both, return_counts=True)
-        chances |= {(i, float(v)): c / len(both) / len(transforms.ops) for v, c in zip(values, counts, strict=True)}
+        sizes = op.magnitude(levels, transforms.n_levels)
+        counts.update((i, size) for size in torch.cat([sizes, -sizes if op.signed else sizes]).tolist())
     keys = zip(every.op.flatten().tolist(), every.magnitude.flatten().tolist(), strict=True)
-    probability = np.array([chances[key] for key in keys])
-    return every, probability
+    drawn = np.array([counts[key] for key in keys], np.float64)
+    return every, drawn / drawn.sum()
 
 
-def blinding(transforms: TransformSet, every: Draw, shape: tuple[int, int, int]) -> Bools:
-    """Return which transformations leave nothing to see of any image of a shape: noise becomes one colour.
+def find_blinding(transforms: TransformSet, every: Draw, shape: tuple[int, int, int]) -> Bools:
+    """Return which transformations leave nothing to see of any image of a shape: they turn noise into one colour.
 
-    A shift by the width of the image does; which ones do depends on the shape alone, not on the images certified.
+    A shift by the width of the image does. It depends on the shape alone, not on the certified images.
     """
     noise = torch.randint(256, (N_PROBES, *shape), dtype=torch.uint8, generator=torch.Generator().manual_seed(0))
-    if noise.flatten(2).amin(2).eq(noise.flatten(2).amax(2)).any():  # images of one pixel have nothing to lose
+    if _is_flat(noise).any():  # images of one pixel have nothing to lose
         return np.zeros(len(every), bool)
     found = []
     for rows in torch.arange(len(every)).split(64):
-        changed = transforms.apply(noise.repeat(len(rows), 1, 1, 1), every[rows.repeat_interleave(N_PROBES)]).flatten(2)
-        flat = changed.amin(2).eq(changed.amax(2)).all(1)
-        found.append(flat.view(len(rows), N_PROBES).all(1).numpy())
+        changed = transforms.apply(noise.repeat(len(rows), 1, 1, 1), every[rows.repeat_interleave(N_PROBES)])
+        found.append(_is_flat(changed).view(len(rows), N_PROBES).all(1).numpy())
     return np.concatenate(found)
 
 
+def _is_flat(images: torch.Tensor) -> torch.Tensor:
+    """Return whether each channel of an image has one value, for each image."""
+    pixels = images.flatten(2)
+    return pixels.amin(2).eq(pixels.amax(2)).all(1)
+
+
 def lambda_c(losses: Array, probability: Array) -> Array:
-    """Return the law λ_c ∝ loss over the transformations, one column an image; the uniform law where no loss is."""
+    """Return the law λ_c ∝ loss over the transformations, one column per image; uniform where all losses are zero."""
     infinite = np.isinf(losses)
-    heavy = np.where(infinite.any(axis=0), infinite, np.where(infinite, 0.0, losses)) * probability[:, None]
+    heavy = np.where(infinite.any(axis=0), infinite, losses) * probability[:, None]
     total = heavy.sum(axis=0)
     law: Array = np.where(total > 0, heavy / np.where(total > 0, total, 1.0), probability[:, None])
     return law
 
 
 def chain_law(losses: Array, probability: Array, n_steps: int) -> Array:
-    """Return where Metropolis–Hastings chains of uniform proposals end, exactly; one column an image.
+    """Return the exact law of the last state of Metropolis–Hastings chains of uniform proposals, one column per image.
 
-    A step moves i to j with p_j min(1, l_j / l_i). In the order of the losses both sums of it are running sums.
+    A transition moves i to j with probability p_j min(1, l_j / l_i). With the losses sorted, the part below and the
+    part above l_i are cumulative sums.
     """
     order = losses.argsort(axis=0, kind="stable")
     loss, p = np.take_along_axis(losses, order, axis=0), probability[order]
@@ -127,82 +142,79 @@ def chain_law(losses: Array, probability: Array, n_steps: int) -> Array:
     for _ in range(n_steps):
         heavier = (law * inverse)[::-1].cumsum(axis=0)[::-1] - law * inverse
         law = p * (law.cumsum(axis=0) + finite * heavier) + law * (1 - leaves)
-    found = np.empty_like(law)
-    np.put_along_axis(found, order, law.clip(0.0), axis=0)
-    return found
+    unsorted = np.empty_like(law)
+    np.put_along_axis(unsorted, order, law.clip(0.0), axis=0)
+    return unsorted
 
 
-def expected(law: Array, losses: Array) -> Array:
-    """Return the mean loss of each image under a law; a transformation without probability adds nothing."""
-    mean: Array = np.where(law > 0, law * np.where(law > 0, losses, 0.0), 0.0).sum(axis=0)
+def expected_loss(law: Array, losses: Array) -> Array:
+    """Return the mean loss of each image under a law; a transformation of probability 0 adds 0 even if infinite."""
+    mean: Array = (law * np.where(law > 0, losses, 0.0)).sum(axis=0)
     return mean
 
 
-def exact(matrix: Matrix, every: Draw, probability: Array, question: Question) -> dict[str, Any]:
+def invariance_losses(worst: Array, clean: Array) -> Array:
+    """Return how far the worst loss of each image is above its clean loss; at least 0, as the identity is allowed."""
+    base = np.where(np.isinf(clean), 0.0, clean)
+    return np.where(np.isinf(clean), 0.0, np.maximum(worst, clean) - base)
+
+
+def certify_exactly(matrix: Matrix, every: Draw, probability: Array, question: Question) -> dict[str, Any]:
     """Return the certificate of a finite set: every image was scored under every transformation."""
     clean, losses = matrix.losses[0].astype(np.float64), matrix.losses[1:].astype(np.float64)
     right_clean, right = matrix.correct[0] > 0, matrix.correct[1:] > 0
-    law, worst = lambda_c(losses, probability), losses.max(axis=0)
-    always: Bools = np.logical_and.reduce(right, axis=0)
-    uniform, heavy = expected(np.broadcast_to(probability[:, None], losses.shape), losses), expected(law, losses)
-    blind = blinding(question.transforms, every, question.image_shape)
+    even, heavy, worst = (
+        np.broadcast_to(probability[:, None], losses.shape),
+        lambda_c(losses, probability),
+        losses.max(0),
+    )
+    under_all = np.logical_and.reduce(right, axis=0)
+    always = right_clean & under_all
+    blind = find_blinding(question.transforms, every, question.image_shape)
     names = question.transforms.describe(every[torch.from_numpy(blind)])
+
+    def under(law: Array) -> dict[str, Any]:
+        return question.loss_and_accuracy(expected_loss(law, losses), (law * right).sum(axis=0))
+
+    chain = {"n_steps": question.n_steps} if question.n_steps else None
+    columns = {"clean": right_clean, "uniform": probability @ right, "loss": expected_loss(heavy, losses)}
     return {
         "kind": "exact",
         "transformations": len(every),
-        "uniform": question.law(uniform, probability @ right),
-        "chain": _chain(losses, right, probability, question),
-        "lambda_c": question.law(heavy, (law * right).sum(axis=0)),
+        "uniform": under(even),
+        "chain": chain and under(chain_law(losses, probability, question.n_steps)) | chain,
+        "lambda_c": under(heavy),
         # a worst case is right or wrong, so its share has an exact interval
-        "worst": question.law(worst, always.astype(np.float64))
-        | {"accuracy_interval": question.share(always)["interval"]},
-        "invariance_risk": question.mean_loss(above(worst, clean)),
-        "all": question.share(right_clean & always),
+        "worst": question.loss_and_accuracy(worst, under_all.astype(np.float64))
+        | {"accuracy_interval": question.share(under_all)["interval"]},
+        "invariance_risk": question.mean_loss(invariance_losses(worst, clean)),
+        "all": question.share(always),
         "blinding": {"count": len(names), "names": names[:N_NAMED]},
         "seeing": question.share(right_clean & right[~blind].all(axis=0)) if 0 < len(names) < len(every) else None,
-        "operations": _by_op(matrix, every, probability, question),
+        "operations": _by_operation(matrix, every, probability, question),
         "levels": _by_level(right, every, probability, question.transforms),
-        "classes": by_class(
-            question,
-            lambda members: {
-                "clean": float(right_clean[members].mean()),
-                "uniform": float((probability @ right[:, members]).mean()),
-                "loss": float(heavy[members].mean()),
-                **question.share((right_clean & always)[members]),
-            },
-        ),
+        "classes": question.by_class(columns, lambda members: question.share(always[members])),
     }
 
 
-def _chain(losses: Array, right: Bools, probability: Array, question: Question) -> dict[str, Any] | None:
-    """Return loss and accuracy under the law the run was trained on; None where that is the uniform one."""
-    if not question.n_steps:
-        return None
-    law = chain_law(losses, probability, question.n_steps)
-    accuracy = (law * right).sum(axis=0)
-    return question.law(expected(law, losses), accuracy) | {"n_steps": question.n_steps}
-
-
-def above(worst: Array, clean: Array) -> Array:
-    """Return the invariance loss of each image, the identity among the transformations: worst or clean, less clean."""
-    return np.where(np.isinf(clean), 0.0, np.maximum(worst, clean) - np.where(np.isinf(clean), 0.0, clean))
-
-
-def _by_op(matrix: Matrix, every: Draw, probability: Array, question: Question) -> dict[str, Any]:
-    """Return, for each operation, accuracy under its draws, the images right under all of them, its invariance risk."""
-    losses, right, clean = matrix.losses[1:], matrix.correct[1:] > 0, matrix.losses[0].astype(np.float64)
+def _by_operation(matrix: Matrix, every: Draw, probability: Array, question: Question) -> dict[str, Any]:
+    """Return the accuracy, the share of images right under all transformations, and the risk of each operation."""
+    right, clean, ops = matrix.correct[1:] > 0, matrix.losses[0].astype(np.float64), every.op.flatten().numpy()
     table = {}
-    for i in np.unique(every.op.flatten().numpy()):
-        rows = every.op.flatten().numpy() == i
-        risk = above(losses[rows].max(axis=0).astype(np.float64), clean).mean()
-        found = {"transformations": int(rows.sum()), "accuracy": _accuracy(right, rows, probability)}
-        share = question.share((matrix.correct[0] > 0) & right[rows].all(axis=0))
-        table[question.transforms.ops[i].name] = {**found, **share, "invariance_risk": float(risk)}
+    for i in np.unique(ops):
+        rows = ops == i
+        worst = matrix.losses[1:][rows].max(axis=0).astype(np.float64)
+        table[question.transforms.ops[i].name] = {
+            "transformations": int(rows.sum()),
+            "accuracy": _accuracy(right, rows, probability),
+            **question.share((matrix.correct[0] > 0) & right[rows].all(axis=0)),
+            "invariance_risk": float(invariance_losses(worst, clean).mean()),
+        }
     return table
 
 
 def _by_level(right: Bools, every: Draw, probability: Array, transforms: TransformSet) -> dict[str, Any]:
-    """Return, for each operation, the accuracy at each of its levels, and of the worse sign."""
+    """Return, for each operation, the accuracy at each of its levels, and with the worse of the two signs."""
     op, level = every.op.flatten().numpy(), every.level.flatten().numpy()
     table: dict[str, list[dict[str, float]]] = {}
     for i, at in sorted(set(zip(op.tolist(), level.tolist(), strict=True))):
@@ -215,9 +227,3 @@ def _by_level(right: Bools, every: Draw, probability: Array, transforms: Transfo
 
 def _accuracy(right: Bools, rows: Bools, probability: Array) -> float:
     return float((probability[rows] @ right[rows]).mean() / probability[rows].sum())
-
-
-def by_class(question: Question, describe: Callable[[Bools], dict[str, Any]]) -> dict[str, dict[str, Any]]:
-    """Return what is said of the images of each class that has some."""
-    masks = {name: question.targets == i for i, name in enumerate(question.classes)}
-    return {name: describe(mask) for name, mask in masks.items() if mask.any()}

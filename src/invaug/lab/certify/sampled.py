@@ -1,4 +1,4 @@
-"""What draws prove of a set that cannot be listed: continuous magnitudes, or operations at a random place."""
+"""What random draws prove about a set that cannot be listed: continuous magnitudes, or operations at random places."""
 
 from __future__ import annotations
 
@@ -9,97 +9,106 @@ from numpy.typing import NDArray
 
 from invaug import Draw, Op, TransformSet
 from invaug.lab.certify import bounds
-from invaug.lab.certify.certificate import Array, Bools, Question, above, by_class, expected, lambda_c, verdict
-from invaug.lab.certify.matrix import MISTAKE, N_FIRST, TOLERANCE, Matrix, decided
+from invaug.lab.certify.certificate import Array, Bools, Question, expected_loss, invariance_losses, lambda_c, verdict
+from invaug.lab.certify.matrix import MISTAKE, N_FIRST, TOLERANCE, Matrix, decide_images
 
 BINS = 20  # of a continuous magnitude
 
 
-def sampled(matrix: Matrix, first: Draw, question: Question) -> dict[str, Any]:
-    """Return the certificate of a set that cannot be listed, from independent draws of it for each image.
+def certify_from_draws(matrix: Matrix, first: Draw, question: Question) -> dict[str, Any]:
+    """Return the certificate of a set that cannot be listed, from independent draws for each image.
+
+    No draw exceeds the worst transformation, so whatever concerns the worst case has one end only.
 
     Args:
-        first: The draws of the first rows, which every image got; later ones depend on the answers before.
+        first: The draws of the first rows, which every image got; how many follow depends on the answers to these.
     """
     clean, right_clean = matrix.losses[0].astype(np.float64), matrix.correct[0] > 0
     losses, right = matrix.losses[1 : 1 + N_FIRST].astype(np.float64), matrix.correct[1 : 1 + N_FIRST] > 0
-    even = np.full(N_FIRST, 1 / N_FIRST)
-    law, worst = lambda_c(losses, even), np.nanmax(matrix.losses[1:].astype(np.float64), axis=0)
-    always: Bools = (matrix.correct[1:] != 0).all(axis=0)
-    uniform = question.law(losses.mean(axis=0), right.mean(axis=0))
-    highest = _at_least(question.mean_loss(worst))
+    law, worst = (
+        lambda_c(losses, np.full(N_FIRST, 1 / N_FIRST)),
+        np.nanmax(matrix.losses[1:].astype(np.float64), axis=0),
+    )
+    under_all: Bools = (matrix.correct[1:] != 0).all(axis=0)
+    uniform = question.loss_and_accuracy(losses.mean(axis=0), right.mean(axis=0))
+    columns = {"clean": right_clean, "uniform": right.mean(axis=0), "loss": expected_loss(law, losses)}
+    decided = decide_images(matrix)
     return {
         "kind": "sampled",
         "draws": int((matrix.correct[1:] >= 0).sum()),
         "uniform": uniform,
         "lambda_c": _under_lambda_c(law, losses, right, uniform, question),
-        "worst": highest | {
-            "accuracy": float(always.mean()), "accuracy_interval": [0.0, question.share(always)["interval"][1]],
-            "verdict": verdict(highest["loss_interval"], question.epsilon),
-        },
-        "invariance_risk": _at_least(question.mean_loss(above(worst, clean))),
-        "all": _at_most(question.share(right_clean & always)),
-        "nearly": _nearly(decided(matrix), question),
+        "worst": _under_worst(worst, under_all, question),
+        "invariance_risk": _without_upper_end(question.mean_loss(invariance_losses(worst, clean))),
+        "all": _without_lower_end(question.share(right_clean & under_all)),
+        "nearly": nearly_invariant(decided, question),
         **_by_magnitude(right, first, question.transforms),
-        "classes": by_class(
-            question,
-            lambda members: {
-                "clean": float(right_clean[members].mean()),
-                "uniform": float(right[:, members].mean()),
-                "loss": float(expected(law, losses)[members].mean()),
-                **_nearly(decided(matrix)[members], question),
-            },
-        ),
-    }  # fmt: skip
+        "classes": question.by_class(columns, lambda members: nearly_invariant(decided[members], question)),
+    }
 
 
 def _under_lambda_c(
     law: Array, losses: Array, right: Bools, uniform: dict[str, Any], question: Question
 ) -> dict[str, Any]:
-    """Return an estimate and its one bound: λ_c leans to larger losses, so its mean is at least the uniform one.
+    """Return an estimate and its lower bound: λ_c favours larger losses, so its mean is at least the uniform one.
 
-    A mean of ratios has no upper bound from a fixed number of draws, so nothing is claimed there.
+    A mean of ratios has no upper bound from a fixed number of draws, so none is claimed.
     """
     ends = [uniform["loss_interval"][0], None]
-    found = {"loss": float(expected(law, losses).mean()), "loss_interval": ends, "cut": uniform["cut"]}
-    accuracy = float((law * right).sum(axis=0).mean())
-    return found | {"accuracy": accuracy, "accuracy_interval": None, "verdict": verdict(ends, question.epsilon)}
+    return {
+        "loss": float(expected_loss(law, losses).mean()),
+        "loss_interval": ends,
+        "cut": uniform["cut"],
+        "accuracy": float((law * right).sum(axis=0).mean()),
+        "accuracy_interval": None,
+        "verdict": verdict(ends, question.epsilon),
+    }
 
 
-def _at_least(found: dict[str, Any]) -> dict[str, Any]:
-    """Return the numbers of the highest loss drawn: no draw is above the highest of all, so one end is open."""
+def _under_worst(worst: Array, under_all: Bools, question: Question) -> dict[str, Any]:
+    """Return the highest loss that was drawn, and the share of images right under every draw."""
+    found, share = _without_upper_end(question.mean_loss(worst)), _without_lower_end(question.share(under_all))
+    accuracy = {"accuracy": share["share"], "accuracy_interval": share["interval"]}
+    return found | accuracy | {"verdict": verdict(found["loss_interval"], question.epsilon)}
+
+
+def _without_upper_end(found: dict[str, Any]) -> dict[str, Any]:
     return found | {"loss_interval": [found["loss_interval"][0], None]}
 
 
-def _at_most(found: dict[str, Any]) -> dict[str, Any]:
+def _without_lower_end(found: dict[str, Any]) -> dict[str, Any]:
     return found | {"interval": [0.0, found["interval"][1]]}
 
 
-def _nearly(judged: NDArray[np.int8], question: Question) -> dict[str, Any]:
+def nearly_invariant(decided: NDArray[np.int8], question: Question) -> dict[str, Any]:
     """Return the share of images right under at least 1 - TOLERANCE of the draws, with its interval."""
-    yes, no, n = int((judged > 0).sum()), int((judged < 0).sum()), len(judged)
+    yes, no, n = int((decided > 0).sum()), int((decided < 0).sum()), len(decided)
     ends = bounds.interval(bounds.screened_share(yes, no, n, MISTAKE, question.confidence))
     return {"share": yes / n, "right": yes, "wrong": no, "images": n, "interval": ends, "tolerance": TOLERANCE}
 
 
 def _by_magnitude(right: Bools, draw: Draw, transforms: TransformSet) -> dict[str, Any]:
-    """Return the accuracy by operation, and by level or by bins of the first magnitude; estimates, without bounds."""
-    flat, op = right.reshape(-1), draw.op.flatten().numpy()
+    """Return the accuracy by operation, and by level or by bin of the first magnitude; estimates, without bounds."""
+    flat, ops = right.reshape(-1), draw.op.flatten().numpy()
     size = draw.magnitude.reshape(len(draw), -1)[:, 0].numpy()
     operations, levels = {}, {}
-    for i in np.unique(op):
-        name, rows = transforms.ops[i].name, op == i
-        operations[name] = {"draws": int(rows.sum()), "accuracy": float(flat[rows].mean())}
-        column = _bins(size, transforms.ops[i]) if transforms.ops[i].continuous else draw.level.flatten().numpy()
-        levels[name] = [
-            {"level": int(at), "magnitude": float(size[rows & (column == at)].mean())}
-            | {"accuracy": float(flat[rows & (column == at)].mean()), "draws": int((rows & (column == at)).sum())}
-            for at in np.unique(column[rows])
-        ]  # fmt: skip
+    for i in np.unique(ops):
+        op, rows = transforms.ops[i], ops == i
+        column = _bin_indices(size, op) if op.continuous else draw.level.flatten().numpy()
+        masks = [(int(at), rows & (column == at)) for at in np.unique(column[rows])]
+        operations[op.name] = _count_right(flat, rows)
+        levels[op.name] = [
+            {"level": at, "magnitude": float(size[mask].mean()), **_count_right(flat, mask)} for at, mask in masks
+        ]
     return {"operations": operations, "levels": levels}
 
 
-def _bins(size: Array, op: Op) -> NDArray[np.int64]:
+def _count_right(right: Bools, mask: Bools) -> dict[str, Any]:
+    return {"draws": int(mask.sum()), "accuracy": float(right[mask].mean())}
+
+
+def _bin_indices(size: Array, op: Op) -> NDArray[np.int64]:
+    """Return which of the equal bins of an operation's range each magnitude falls into."""
     start = -op.stop if op.signed else op.start
     share = (size - start) / ((op.stop - start) or 1.0)
     return (share * BINS).astype(np.int64).clip(0, BINS - 1)

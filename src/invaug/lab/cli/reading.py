@@ -85,7 +85,7 @@ def predict(
 
     Example: invaug predict runs/a cat.jpg dog.png
     """
-    from invaug.lab.export.command import predict_files
+    from invaug.lab.export.predict import predict_files
 
     rows = predict_files(run, images, top, trust_model=trust_model)
     if as_json:

@@ -106,7 +106,9 @@ def insights(
     images: Annotated[int, typer.Option(min=20, help="training images to use at most")] = 5000,
     epochs: Annotated[int, typer.Option(min=1, help="passes over them in each training")] = 8,
     model: Annotated[str, typer.Option(help="the network to train [a small one]")] = "auto",
-    image_size: Annotated[int | None, typer.Option(min=8, help="side to resize images to [at most 64]")] = None,
+    image_size: Annotated[
+        int | None, typer.Option(min=8, max=8192, help="side to resize images to [at most 64]")
+    ] = None,
     jobs: Jobs = 1,
     on: On = "processes",
     as_json: Json = False,

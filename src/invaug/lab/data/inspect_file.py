@@ -71,7 +71,8 @@ def inspect_file(path: Path) -> Inspection:
             start = stream.read(64)
             if not start:
                 return Inspection("empty: 0 bytes", notes=notes)
-            digest = _digest(stream)
+            stream.seek(0)
+            digest = hashlib.file_digest(stream, partial(hashlib.blake2b, digest_size=16)).digest()
             with decode.open_image(stream) as image:
                 size, mode, kind = image.size, image.mode, image.format
                 notes += (*_header_notes(image, path), *_pixel_notes(image))
@@ -146,8 +147,3 @@ def _check_png(stream: Stream) -> None:
         image.verify()  # all checksums but that of IEND, before which it stops
     if stream.read(4) != IEND_CHECKSUM:
         raise UserError("damaged or cut short: the checksum of IEND is wrong")
-
-
-def _digest(stream: Stream) -> bytes:
-    stream.seek(0)
-    return hashlib.file_digest(stream, partial(hashlib.blake2b, digest_size=16)).digest()

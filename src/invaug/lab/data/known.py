@@ -19,6 +19,7 @@ from invaug.lab.data.readers import Arrays
 from invaug.lab.errors import UserError
 
 Reader = Callable[[Sequence[Path]], Arrays | Listing]
+Moments = tuple[tuple[float, ...], tuple[float, ...]]
 
 
 class File(NamedTuple):
@@ -47,8 +48,8 @@ class Source(NamedTuple):
     """Folders that may hold it as train/<class>/ and val/<class>/."""
     shape: Shape | None = None
     """The size its images are decoded to, if they are image files."""
-    mean: tuple[float, ...] | None = None
-    std: tuple[float, ...] | None = None
+    moments: Moments | None = None
+    """Mean and std of each channel as published; otherwise they are measured."""
 
 
 def data_folders(data_dir: Path | None) -> tuple[Path, ...]:
@@ -89,11 +90,6 @@ def _read_verified(read: Reader, files: Sequence[File], paths: Sequence[Path]) -
     return read(paths)
 
 
-def _files(*rows: tuple[str, str]) -> tuple[File, ...]:
-    """Return files with one address each."""
-    return tuple(File(md5, (url,)) for url, md5 in rows)
-
-
 def _idx_files(addresses: Sequence[str], checksums: str) -> tuple[File, ...]:
     """Return the four gzipped IDX files that each address serves."""
     names = (f"{part}-{kind}-ubyte.gz" for part in ("train", "t10k") for kind in ("images-idx3", "labels-idx1"))
@@ -103,7 +99,7 @@ def _idx_files(addresses: Sequence[str], checksums: str) -> tuple[File, ...]:
     )
 
 
-CIFAR_MEAN, CIFAR_STD = (0.4914, 0.4822, 0.4465), (0.2023, 0.1994, 0.2010)  # of CIFAR-10; the authors use it for both
+CIFAR_MOMENTS = (0.4914, 0.4822, 0.4465), (0.2023, 0.1994, 0.2010)  # of CIFAR-10; the authors use it for both
 
 SOURCES: dict[str, Source] = {
     "digits": Source("5,000 MNIST digits that come with the installation", readers.read_digits),
@@ -117,8 +113,7 @@ SOURCES: dict[str, Source] = {
             " 9fb629c4189551a2d022fa330f9573f3 ec29112dd5afa0611ce80d1b7f02629c",
         ),
         folders=("mnist", "MNIST/raw", "MNIST", ""),
-        mean=(0.1307,),
-        std=(0.3081,),
+        moments=((0.1307,), (0.3081,)),
     ),
     "fashion-mnist": Source(
         "clothes, 60,000 + 10,000 grey images of 28 px",
@@ -133,34 +128,31 @@ SOURCES: dict[str, Source] = {
     "cifar10": Source(
         "10 kinds of things, 50,000 + 10,000 colour images of 32 px",
         readers.read_cifar10,
-        _files(("https://www.cs.toronto.edu/~kriz/cifar-10-binary.tar.gz", "c32a1d4ab5d03f1284b67883e8d87530")),
+        (File("c32a1d4ab5d03f1284b67883e8d87530", ("https://www.cs.toronto.edu/~kriz/cifar-10-binary.tar.gz",)),),
         folders=("", "cifar10"),
-        mean=CIFAR_MEAN,
-        std=CIFAR_STD,
+        moments=CIFAR_MOMENTS,
     ),
     "cifar100": Source(
         "100 kinds of things, 50,000 + 10,000 colour images of 32 px",
         readers.read_cifar100,
-        _files(("https://www.cs.toronto.edu/~kriz/cifar-100-binary.tar.gz", "03b5dce01913d631647c71ecec9e9cb8")),
+        (File("03b5dce01913d631647c71ecec9e9cb8", ("https://www.cs.toronto.edu/~kriz/cifar-100-binary.tar.gz",)),),
         folders=("", "cifar100"),
-        mean=CIFAR_MEAN,
-        std=CIFAR_STD,
+        moments=CIFAR_MOMENTS,
     ),
     "svhn": Source(
         "house numbers (core), 73,257 + 26,032 colour images of 32 px",
         readers.read_svhn,
-        _files(
-            ("http://ufldl.stanford.edu/housenumbers/train_32x32.mat", "e26dedcc434d2e4c54c9b2d4a06d8373"),
-            ("http://ufldl.stanford.edu/housenumbers/test_32x32.mat", "eb5a983be6a315427106f1b164d9cef3"),
+        (
+            File("e26dedcc434d2e4c54c9b2d4a06d8373", ("http://ufldl.stanford.edu/housenumbers/train_32x32.mat",)),
+            File("eb5a983be6a315427106f1b164d9cef3", ("http://ufldl.stanford.edu/housenumbers/test_32x32.mat",)),
         ),
         folders=("svhn", "SVHN", ""),
-        mean=(0.4379, 0.4440, 0.4729),
-        std=(0.1980, 0.2010, 0.1970),
+        moments=((0.4379, 0.4440, 0.4729), (0.1980, 0.2010, 0.1970)),
     ),
     "tiny-imagenet": Source(
         "200 kinds of things, 100,000 + 10,000 colour images of 64 px",
         readers.read_tiny_imagenet,
-        _files(("http://cs231n.stanford.edu/tiny-imagenet-200.zip", "90528d7ca1a48142e341f4ef8d21d0de")),
+        (File("90528d7ca1a48142e341f4ef8d21d0de", ("http://cs231n.stanford.edu/tiny-imagenet-200.zip",)),),
         folders=("", "tiny-imagenet"),
         image_folders=("tiny-imagenet", "tiny-imagenet-200"),
         shape=(3, 64, 64),

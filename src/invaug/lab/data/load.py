@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from difflib import get_close_matches
 from pathlib import Path
 from typing import Any, Literal
 
@@ -17,7 +16,7 @@ from invaug.lab.data import splits, synthetic
 from invaug.lab.data.check import OnBad, drop_bad_files
 from invaug.lab.data.decode import Shape, choose_shape, decode_all, resize_all
 from invaug.lab.data.folder import Files, Listing, list_folder
-from invaug.lab.data.known import SOURCES, Source, obtain_source
+from invaug.lab.data.known import SOURCES, Moments, Source, obtain_source
 from invaug.lab.data.npz import check_classes, read_npz
 from invaug.lab.data.readers import Arrays
 from invaug.lab.data.splits import Split, hold_out
@@ -132,8 +131,6 @@ def _open(data: str, data_dir: Path | None, download: bool) -> tuple[str, Arrays
         return path.stem, read_npz(path)
     if data and path.exists():
         raise UserError(f"{data} is neither a folder of images nor an .npz file")
-    if (path.name != data or path.suffix) and not get_close_matches(data.lower(), SOURCES, 1, 0.75):
-        raise UserError(f"{data or 'the empty path'} does not exist: give a folder of images, an .npz or a known name")
     raise UserError(f"unknown dataset {data}, and no such file or folder: {nearest(data.lower(), SOURCES)}")
 
 
@@ -182,10 +179,10 @@ def _prepare(split: Split, image_size: int | None, in_memory: bool) -> Split:
     return Split(split.targets, torch.from_numpy(resize_all(split.images.numpy(), image_size)))
 
 
-def _moments(train: Split, source: Source) -> tuple[tuple[float, ...], tuple[float, ...]]:
+def _moments(train: Split, source: Source) -> Moments:
     """Return mean and std of each channel in [0, 1]: the published ones, or those of the training images."""
-    if source.mean and source.std and len(source.mean) == train.image_shape[0]:
-        return source.mean, source.std
+    if source.moments and len(source.moments[0]) == train.image_shape[0]:
+        return source.moments
     images = train.images
     if images is None:
         sample = (train.files or ())[:: max(1, len(train) // N_MEASURED)]
@@ -193,7 +190,7 @@ def _moments(train: Split, source: Source) -> tuple[tuple[float, ...], tuple[flo
     return channel_moments(images)
 
 
-def channel_moments(images: Tensor) -> tuple[tuple[float, ...], tuple[float, ...]]:
+def channel_moments(images: Tensor) -> Moments:
     """Return mean and std of each channel in [0, 1], exact to the last pixel; a constant channel has std 1."""
     sums = torch.zeros(2, images.shape[1], dtype=torch.int64)
     for block in images.split(4096):

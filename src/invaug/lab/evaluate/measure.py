@@ -1,8 +1,9 @@
-"""How good a model is: on clean images, under a set of transformations, by operation, level and class."""
+"""How good a model is: on clean images, under sets of transformations, by operation, level, class and confidence."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
+from functools import partial
 from statistics import fmean
 from typing import Any
 
@@ -10,24 +11,31 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from invaug import Draw, TransformSet, metropolis_hastings
+from invaug import TransformSet
 from invaug.lab.data.batches import Batch, batches
 from invaug.lab.data.splits import Split
+from invaug.lab.run.folder import Predictor
 from invaug.lab.train.finish import Finish
-from invaug.samplers import Sampler
 from invaug.scoring import frozen
 
 BATCH = 256
-N_BINS = 15  # of the calibration error
+N_BINS = 15  # of the calibration error, as Guo et al. (2017) have it
 Progress = Callable[[int, int], None]
+NamedProgress = Callable[[str, int, int], None]
+Metrics = dict[str, float]
 
 
 def clean(
     network: nn.Module, finish: Finish, split: Split, workers: int = 0, progress: Progress | None = None
-) -> dict[str, float]:
-    """Return loss and accuracy on the images as they are."""
+) -> Metrics:
+    """Return loss and accuracy on untransformed images."""
     losses, scores, targets = predict_split(network, finish, split, workers, progress)
-    return {"loss": float(losses.mean()), "accuracy": float((scores.argmax(1) == targets).float().mean())}
+    return {"loss": float(losses.mean()), "accuracy": accuracy(scores, targets)}
+
+
+def accuracy(scores: Tensor, targets: Tensor) -> float:
+    """Return the share of images whose highest score is that of their class."""
+    return float((scores.argmax(1) == targets).float().mean())
 
 
 @torch.no_grad()
@@ -36,44 +44,55 @@ def predict_split(
 ) -> tuple[Tensor, Tensor, Tensor]:
     """Return the loss, the class scores and the target of every image of a split, on the CPU."""
     found = []
-    for i, batch in enumerate(_stream(network, split, workers)):
-        found.append([t.cpu() for t in _losses(network, finish.plain(batch.images), batch.targets)])
-        if progress:
-            progress(min((i + 1) * BATCH, len(split.targets)), len(split.targets))
+    for batch in _stream(network, split, workers, progress):
+        scored = score_images(network, finish, batch.images, batch.targets)
+        found.append([tensor.cpu() for tensor in (*scored, batch.targets)])
     losses, scores, targets = (torch.cat(column) for column in zip(*found, strict=True))
     return losses, scores, targets
 
 
-def _stream(network: nn.Module, split: Split, workers: int) -> Iterator[Batch]:
-    device = next(network.parameters()).device
-    return batches(split, BATCH, epoch=0, seed=0, shuffle=False, device=device, workers=workers)
+def _stream(network: nn.Module, split: Split, workers: int, progress: Progress | None) -> Iterator[Batch]:
+    """Yield the images of a split in order, and report progress after each batch was used."""
+    total, device = len(split.targets), next(network.parameters()).device
+    found = batches(split, BATCH, epoch=0, seed=0, shuffle=False, device=device, workers=workers)
+    for i, batch in enumerate(found, 1):
+        yield batch
+        if progress:
+            progress(min(i * BATCH, total), total)
 
 
-def _losses(network: nn.Module, inputs: Tensor, targets: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-    with frozen(network) as scored:  # every module back in its own mode, whatever happens
-        scores = scored(inputs).float()
-    return F.cross_entropy(scores, targets, reduction="none"), scores, targets
+def score_images(network: nn.Module, finish: Finish, images: Tensor, targets: Tensor) -> tuple[Tensor, Tensor]:
+    """Return the loss of each uint8 image, shape (batch,), and its class scores, shape (batch, classes)."""
+    with frozen(network) as scored:  # every module is put back in its own mode, whatever happens
+        scores = scored(finish.plain(images)).float()
+    return F.cross_entropy(scores, targets, reduction="none"), scores
 
 
 @torch.no_grad()
 def under(
-    network: nn.Module, finish: Finish, split: Split, transforms: TransformSet, *, n_draws: int = 16, seed: int = 0,
-    workers: int = 0, progress: Progress | None = None,
-) -> dict[str, dict[str, float]]:  # fmt: skip
+    network: nn.Module,
+    finish: Finish,
+    split: Split,
+    transforms: TransformSet,
+    *,
+    n_draws: int = 16,
+    seed: int = 0,
+    workers: int = 0,
+    progress: Progress | None = None,
+) -> dict[str, Metrics]:
     """Return loss and accuracy under uniform draws, under λ_c, and under the worst of the draws.
 
     The expectation under λ_c ∝ loss is the loss-weighted mean over the same uniform draws.
     """
     generator = torch.Generator().manual_seed(seed)
     losses, right = [], []
-    for i, batch in enumerate(_stream(network, split, workers)):
+    for batch in _stream(network, split, workers, progress):
         draws = [transforms.draw(len(batch.images), generator=generator) for _ in range(n_draws)]
-        scored = [_losses(network, finish.plain(transforms.apply(batch.images, d)), batch.targets) for d in draws]
-        losses.append(torch.stack([loss for loss, _, _ in scored]).cpu())
-        right.append(torch.stack([scores.argmax(1) == targets for _, scores, targets in scored]).cpu().double())
-        if progress:
-            progress(min((i + 1) * BATCH, len(split.targets)), len(split.targets))
-    loss, correct = torch.cat(losses, 1).double(), torch.cat(right, 1)
+        changed = (transforms.apply(batch.images, draw) for draw in draws)
+        scored = [score_images(network, finish, images, batch.targets) for images in changed]
+        losses.append(torch.stack([loss for loss, _ in scored]).cpu())
+        right.append(torch.stack([scores.argmax(1) == batch.targets for _, scores in scored]).cpu())
+    loss, correct = torch.cat(losses, 1).double(), torch.cat(right, 1).double()
     weights = torch.where(loss.sum(0) > 0, loss / loss.sum(0).clamp(min=1e-300), 1 / n_draws)
     pairs = {
         "uniform": (loss.mean(0), correct.mean(0)),
@@ -84,100 +103,98 @@ def under(
 
 
 def under_each(
-    network: nn.Module, finish: Finish, split: Split, sets: Sequence[TransformSet], *, progress: Progress | None = None,
-    **options: Any,
-) -> list[dict[str, dict[str, float]]]:  # fmt: skip
-    """Return what `under` says of each set."""
-    n, total = len(split.targets), len(sets) * len(split.targets)
-    return [
-        under(network, finish, split, transforms, progress=_shifted(progress, i * n, total), **options)
-        for i, transforms in enumerate(sets)
-    ]
+    network: nn.Module, finish: Finish, split: Split, sets: Sequence[TransformSet], **options: Any
+) -> list[dict[str, Metrics]]:
+    """Return the result of `under` for each set; it takes the same options."""
+    return [under(network, finish, split, transforms, **options) for transforms in sets]
 
 
-def averaged(found: Sequence[dict[str, dict[str, float]]]) -> dict[str, dict[str, float]]:
-    """Return the mean over sets of what `under` says."""
+def averaged(found: Sequence[dict[str, Metrics]]) -> dict[str, Metrics]:
+    """Return the mean over sets of the results of `under`."""
     return {law: {key: fmean(one[law][key] for one in found) for key in row} for law, row in found[0].items()}
-
-
-def _shifted(progress: Progress | None, before: int, total: int) -> Progress | None:
-    return None if progress is None else lambda done, _: progress(before + done, total)
 
 
 @torch.no_grad()
 def by_level(
-    network: nn.Module, finish: Finish, images: Tensor, targets: Tensor, transforms: TransformSet,
+    network: nn.Module,
+    finish: Finish,
+    images: Tensor,
+    targets: Tensor,
+    transforms: TransformSet,
     progress: Progress | None = None,
-) -> dict[str, list[dict[str, float]]]:  # fmt: skip
-    """Return, for every operation, the accuracy of these images at each of its magnitudes."""
-    table: dict[str, list[dict[str, float]]] = {op.name: [] for op in transforms.ops}
+) -> dict[str, list[Metrics]]:
+    """Return, for every operation, the accuracy on these images at each of its magnitudes."""
+    table: dict[str, list[Metrics]] = {op.name: [] for op in transforms.ops}
     every = transforms.every()
     for i in range(len(every)):
         one = every[i]
-        draw = Draw(*(column.expand(len(images), *column.shape[1:]) for column in (one.op, one.level, one.magnitude)))
-        _, scores, _ = _losses(network, finish.plain(transforms.apply(images, draw)), targets)
-        accuracy = float((scores.argmax(1) == targets).float().mean())
-        row = {"level": int(one.level), "magnitude": float(one.magnitude), "accuracy": accuracy}
+        changed = transforms.apply(images, every[torch.full((len(images),), i)])
+        _, scores = score_images(network, finish, changed, targets)
+        row = {"level": int(one.level), "magnitude": float(one.magnitude), "accuracy": accuracy(scores, targets)}
         table[transforms.ops[int(one.op)].name].append(row)
         if progress:
             progress(i + 1, len(every))
     return table
 
 
-def by_class(scores: Tensor, targets: Tensor, classes: tuple[str, ...]) -> dict[str, dict[str, float]]:
-    """Return the accuracy and the number of images of every class that has some."""
-    right = scores.argmax(1) == targets
+def by_class(scores: Tensor, targets: Tensor, classes: tuple[str, ...]) -> dict[str, Metrics]:
+    """Return the accuracy and the number of images of every class that has any."""
+    masks = {name: targets == i for i, name in enumerate(classes)}
     return {
-        name: {"accuracy": float(right[targets == i].float().mean()), "images": int((targets == i).sum())}
-        for i, name in enumerate(classes)
-        if (targets == i).any()
+        name: {"accuracy": accuracy(scores[mask], targets[mask]), "images": int(mask.sum())}
+        for name, mask in masks.items()
+        if mask.any()
     }
 
 
-def calibration_error(scores: Tensor, targets: Tensor) -> float:
-    """Return the expected calibration error: |accuracy - confidence| over 15 bins of confidence, by their size."""
-    confidence, predicted = scores.softmax(1).max(1)
+def calibration(scores: Tensor, targets: Tensor) -> list[Metrics]:
+    """Return mean confidence, accuracy and size of each of 15 equal bins of confidence that has images."""
+    confidence = scores.softmax(1).max(1).values
     bins = (confidence * N_BINS).long().clamp(max=N_BINS - 1)
-    gaps = torch.zeros(N_BINS).index_add_(0, bins, (predicted == targets).float() - confidence)
-    return float(gaps.abs().sum() / len(targets))
+    return [
+        {
+            "confidence": float(confidence[mask].mean()),
+            "accuracy": accuracy(scores[mask], targets[mask]),
+            "images": int(mask.sum()),
+        }
+        for mask in (bins == i for i in bins.unique())
+    ]
 
 
-def whole(
-    network: nn.Module, finish: Finish, split: Split, classes: tuple[str, ...], sets: Sequence[TransformSet], *,
-    n_draws: int = 16, n_images: int = 256, n_steps: int = 1, sampler: Sampler = metropolis_hastings, workers: int = 0,
-    progress: Callable[[str, int, int], None] | None = None,
-) -> dict[str, Any]:  # fmt: skip
-    """Return everything `invaug evaluate` says of a model."""
-    from invaug.lab.evaluate import pictures  # which reads the number of bins from here
+def calibration_error(bins: Sequence[Metrics]) -> float:
+    """Return the expected calibration error: |accuracy - confidence| averaged over the images of all bins."""
+    total = sum(row["images"] for row in bins)
+    return sum(row["images"] * abs(row["accuracy"] - row["confidence"]) for row in bins) / total
 
-    losses, scores, targets = predict_split(network, finish, split, workers, _named(progress, "clean"))
-    accuracy = float((scores.argmax(1) == targets).float().mean())
+
+def everything(
+    predictor: Predictor,
+    split: Split,
+    sets: Sequence[TransformSet],
+    examples: Batch,
+    *,
+    n_draws: int = 16,
+    workers: int = 0,
+    progress: NamedProgress = lambda *_: None,
+) -> dict[str, Any]:
+    """Return every number of `invaug evaluate`: those by level on the example images, the others on the split."""
+    model = (predictor.network, predictor.finish)
+    losses, scores, targets = predict_split(*model, split, workers, partial(progress, "clean"))
+    bins = calibration(scores, targets)
     report: dict[str, Any] = {
         "images": len(targets),
-        "clean": {"loss": float(losses.mean()), "accuracy": accuracy},
-        "calibration_error": calibration_error(scores, targets),
-        "calibration": pictures.calibration(scores, targets),
-        "classes": by_class(scores, targets, classes),
+        "clean": {"loss": float(losses.mean()), "accuracy": accuracy(scores, targets)},
+        "calibration_error": calibration_error(bins),
+        "calibration": bins,
+        "classes": by_class(scores, targets, predictor.classes),
     }
-    if not sets:
-        return report
-    step = _named(progress, "transformed")
-    each = under_each(network, finish, split, sets, n_draws=n_draws, workers=workers, progress=step)
-    report["transformed"] = averaged(each)
-    first = next(iter(batches(split, n_images, epoch=0, seed=0, shuffle=True, device=_device(network))))
-    shown = (network, finish, first.images, first.targets, classes, sets)
-    report["gallery"] = pictures.gallery(*shown, sampler=sampler, n_steps=n_steps)
-    report["hardest"] = pictures.hardest(*shown)
+    if sets:
+        options: dict[str, Any] = {"n_draws": n_draws, "workers": workers}
+        report["transformed"] = averaged(
+            under_each(*model, split, sets, progress=partial(progress, "transformed"), **options)
+        )
     for transforms in sets:
         if not any(op.continuous for op in transforms.ops):
-            levels = by_level(network, finish, first.images, first.targets, transforms, _named(progress, "levels"))
+            levels = by_level(*model, examples.images, examples.targets, transforms, partial(progress, "levels"))
             report.setdefault("levels", {}).update(levels)
     return report
-
-
-def _device(network: nn.Module) -> torch.device:
-    return next(network.parameters()).device
-
-
-def _named(progress: Callable[[str, int, int], None] | None, name: str) -> Progress | None:
-    return None if progress is None else lambda done, total: progress(name, done, total)

@@ -10,9 +10,10 @@ from invaug.lab.report import page, tables
 from invaug.lab.report.assemble import document_of
 from invaug.lab.report.document import Document
 from invaug.lab.report.drawing import png, style, svg
-from invaug.lab.report.read import CERTIFICATE, EVALUATION, read_runs
+from invaug.lab.report.read import read_runs
 from invaug.lab.report.sections import insights
 from invaug.lab.run import atomic, files, record
+from invaug.lab.run.documents import CERTIFICATE, EVALUATION
 from invaug.lab.terminal import say
 
 NAME = "report.html"

@@ -15,9 +15,9 @@ from invaug.lab.report import values
 from invaug.lab.report.runs import Epoch, Run
 from invaug.lab.report.values import MAX_CONSTRAINTS, MAX_OPS, short, table_in
 from invaug.lab.run import files, record
+from invaug.lab.run.documents import CERTIFICATE, EVALUATION, INSIGHTS
 from invaug.levels import Resilient
 
-EVALUATION, CERTIFICATE, INSIGHTS = "evaluation.json", "certificate.json", "insights.json"
 COMMANDS = {EVALUATION: "evaluate", CERTIFICATE: "certify", INSIGHTS: "insights"}  # what writes a file
 MAX_BYTES = 32 << 20  # of a document
 NUMBERS = ("train_loss", "train_accuracy", "val_loss", "val_accuracy", "test_loss", "test_accuracy", "seconds")

@@ -104,23 +104,28 @@ def _obstacle(path: Path) -> str | None:
 
 
 def read_trusted(folder: Path, trust_model: bool) -> Config:
-    """Return the config of a run that is to be resumed; see `check_trust`."""
+    """Return the config of a run that is to be resumed."""
+    return _open_run(folder, trust_model)[0]
+
+
+def _open_run(folder: Path, trust_model: bool) -> tuple[Config, DataFacts, checkpoint.Checkpoint | None]:
+    """Return the config of a run, the facts of its data and its newest checkpoint, once they are safe to use."""
     config, facts = read_config(folder)
-    check_trust(folder, config, trust_model)
+    _check_trust(folder, config, trust_model)
     saved = checkpoint.load(folder / "checkpoints")
     if saved:
-        check_fits(folder, config, facts, saved.state.get("model"))
-    return config
+        _check_fits(folder, config, facts, saved.state.get("model"))
+    return config, facts, saved
 
 
-def check_trust(folder: Path, config: Config, trust_model: bool) -> None:
+def _check_trust(folder: Path, config: Config, trust_model: bool) -> None:
     """Refuse to run code that a run names without the user's consent: the folder may come from elsewhere."""
     if is_custom(config.model.name) and not trust_model:
         way_out = "add --trust-model (trust_model=True in Python) if you know where it comes from"
         raise UserError(f"the model of {folder} is code, {config.model.name}, which would run here: {way_out}")
 
 
-def check_fits(folder: Path, config: Config, facts: DataFacts, weights: Any) -> None:
+def _check_fits(folder: Path, config: Config, facts: DataFacts, weights: Any) -> None:
     """Refuse weights that do not fit the model, before a hostile config can ask for too much memory."""
     if is_custom(config.model.name):
         return
@@ -174,18 +179,16 @@ def load(
         warn: Called with one line for every later checkpoint that is damaged.
     """
     folder = Path(folder)
-    config, facts = read_config(folder)
-    check_trust(folder, config, trust_model)
-    saved = checkpoint.load(folder / "checkpoints")
+    config, facts, saved = _open_run(folder, trust_model)
     if saved is None:
         raise UserError(f"{folder} has no checkpoint yet: train it first, or add --resume to continue")
     for message in saved.skipped:
         warn(message)
-    weights = saved.state.get("ema") or saved.state.get("model")
-    check_fits(folder, config, facts, weights)
+    weights: Any = saved.state.get("ema") or saved.state.get("model")
+    _check_fits(folder, config, facts, weights)
     network = build_model(config.model.name, len(facts.classes), facts.image_shape)
     try:
-        network.load_state_dict(weights)  # type: ignore[arg-type]  # load_state_dict checks it
+        network.load_state_dict(weights)
     except (RuntimeError, TypeError, AttributeError):
         raise _misfit(folder, config, facts) from None
     finish = Finish(facts.mean, facts.std)

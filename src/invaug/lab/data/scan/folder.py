@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import NamedTuple
 
 from invaug.lab.data.check import inspect_files
 from invaug.lab.data.decode import printable
@@ -15,19 +14,15 @@ from invaug.lab.data.scan.report import WHOLE, Finding, Report
 from invaug.lab.errors import UserError
 
 SKIPPED = "._"  # first letters of folders that are not classes
-
-
-class _Labelled(NamedTuple):
-    path: Path
-    part: str
-    label: str
+Labelled = tuple[Path, str, str]
+"""A file, the part it belongs to, and its class."""
 
 
 def scan_folder(root: Path) -> Report:
     """Return what there is to say about a folder of images; training will remember which files are bad."""
     report = Report(printable(str(root)))
     files = _list_labelled(root, report)
-    paths = [file.path for file in files]
+    paths = [path for path, _, _ in files]
     inspections = inspect_files(paths)
     for path, part, label in files:
         report.add(_name(path, root), part, label, inspections[path])
@@ -35,17 +30,17 @@ def scan_folder(root: Path) -> Report:
     return report
 
 
-def _list_labelled(root: Path, report: Report) -> list[_Labelled]:
+def _list_labelled(root: Path, report: Report) -> list[Labelled]:
     """Return the files that training would take; of a folder it would refuse, all that look like images."""
     try:
         classes, train, val, test = list_folder(root)
     except UserError as error:
         report.bad.append(Finding(".", printable(str(error))))
         found = [Path(place, name) for place, _, names in os.walk(root) for name in sorted(names)]
-        return [_Labelled(path, WHOLE, _name(path.parent, root)) for path in found if is_image_name(str(path))]
+        return [(path, WHOLE, _name(path.parent, root)) for path in found if is_image_name(str(path))]
     parts = {"train": train, "val": val, "test": test} if val or test else {WHOLE: train}
     return [
-        _Labelled(path, part, classes[target])
+        (path, part, classes[target])
         for part, files in parts.items()
         if files
         for path, target in zip(*files, strict=True)

@@ -1,4 +1,4 @@
-"""Figures as data: what is drawn, before anyone draws it, with one sentence of reading and the table behind it."""
+"""Figures as data: what is drawn, with a sentence that reads it and the table behind it."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ class Lines:
 
 @dataclass(frozen=True)
 class Bars:
-    """Horizontal bars, one or two a name; the columns are named in the legend, intervals are whiskers."""
+    """Horizontal bars, one or two per name; the legend names the columns, whiskers are intervals."""
 
     x_label: str
     names: tuple[str, ...]
@@ -62,14 +62,14 @@ class Bars:
 
 @dataclass(frozen=True)
 class Histograms:
-    """One small histogram a name; the dashed line is what uniform draws would give."""
+    """One small histogram per name; the dashed line is what uniform draws would give."""
 
     panels: tuple[tuple[str, tuple[int, ...]], ...]
 
 
 @dataclass(frozen=True)
 class Point:
-    """A dot: where, what it is, the value of its colour, the interval of its height."""
+    """A dot: its place, its label, the value that colours it, the interval of its height."""
 
     x: float
     y: float
@@ -94,7 +94,7 @@ class Scatter:
 
 @dataclass(frozen=True)
 class Heat:
-    """A map of shares between 0 and 1: one row a name, one cell a column; None is left empty."""
+    """A map of shares between 0 and 1: one row per name, one cell per column; None stays empty."""
 
     x_label: str
     names: tuple[str, ...]
@@ -118,7 +118,7 @@ class Figure:
 
 
 def thin_lines(lines: Sequence[Series]) -> tuple[tuple[Series, ...], int]:
-    """Return the lines with one point in so many, the last among them, and how many that is."""
+    """Return the lines with every n-th point and the last one, and n."""
     most = max(min(MOST_POINTS, MOST_IN_ALL // max(len(lines), 1)), FEWEST_POINTS)
     longest = max((len(line.points) for line in lines), default=0)
     stride = max(-(-longest // most), 1)
@@ -130,7 +130,7 @@ def _every(points: Points, stride: int) -> Points:
 
 
 def table_of(lines: Lines, title: str) -> Table:
-    """Return the numbers of a line figure: a row an epoch, a column a line."""
+    """Return the numbers of a line figure: one row per epoch, one column per line."""
     rows: dict[float, list[float | None]] = {}
     for i, series in enumerate(lines.series):
         for x, y in series.points:

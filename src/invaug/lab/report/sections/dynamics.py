@@ -103,8 +103,8 @@ def _gamma(cast: Sequence[Member]) -> Figure | None:
     counts = {name: sum(course.shape == shape for course in courses) for shape, name in SHAPES.items()}
     reading = f"Of {len(courses)} lines: {', '.join(f'{count} {name}' for name, count in counts.items() if count)}."
     if len(courses) == 1:
-        rule = next((outcome.rule for member in cast for outcome in outcomes(member.run) if outcome.rule), None)
-        reading = f"γ {courses[0].words}.{f' {what_gamma_is(cast[0].run, rule)}.' if rule else ''}"
+        meanings = [what_gamma_is(m.run, outcome.rule) for m in cast for outcome in outcomes(m.run) if outcome.rule]
+        reading = " ".join(f"{sentence}." for sentence in (f"γ {courses[0].words}", *meanings))
     return _figure("gamma", "γ, the weight of each constraint", "γ", lines, reading)
 
 

@@ -1,126 +1,124 @@
-"""What evaluation.json adds: accuracy by operation and level, calibration, worst classes."""
+"""evaluation.json as parts of a document, for page and terminal: laws, operations by level, calibration, classes."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from dataclasses import replace
+from collections import defaultdict
+from collections.abc import Iterator, Mapping, Sequence
+from itertools import islice
+from statistics import fmean
 from typing import Any
 
-from invaug.lab.report.document import Section
-from invaug.lab.report.drawing.figures import Figure, Heat, Point, Scatter
+from invaug.lab.report import values
+from invaug.lab.report.document import Document, Figure, Part, Section, Table, Tile
+from invaug.lab.report.drawing.figures import Heat, Point, Scatter
 from invaug.lab.report.runs import Run
-from invaug.lab.report.tables import Table
-from invaug.lab.report.values import number, rows_in, short, table_in, whole
+from invaug.lab.report.values import Found, cells_in, decimal, number, percent, rows_in, short, table_in, whole
 
 N_CLASSES = 10  # classes shown, the worst first
 MOST_RUNS = 6  # runs whose evaluation is shown
 LAWS = {"uniform": "uniform draws", "lambda_c": "λ_c", "worst": "the worst draw"}
+COUNTED = ("accuracy", "images")
+SHARES = ("confidence", "clean accuracy", "accuracy", "right under all", "right under nearly all", "from", "to")
+"""Columns that people read in percent."""
 
 
 def sections(runs: Sequence[Run]) -> list[Section]:
-    """Return one section with the figures and tables of the first few runs that were evaluated."""
+    """Return a section for each of the first few runs that were evaluated."""
     evaluated = [run for run in runs if run.evaluation][:MOST_RUNS]
-    endings = [f"-{i}" if len(runs) > 1 else "" for i in range(1, len(evaluated) + 1)]
-    made = [figure for run, end in zip(evaluated, endings, strict=True) for figure in figures(run, end)]
-    listed = [
-        replace(table, title=f"{run.name}: {table.title}" if end else table.title, key=f"evaluation{end}-{i}")
-        for run, end in zip(evaluated, endings, strict=True)
-        for i, table in enumerate(tables(run), 1)
+    return [
+        Section(f"What the model can and cannot do: {run.name}", parts(run.evaluation or {}, f"-{i}"))
+        if len(runs) > 1
+        else Section("What the model can and cannot do", parts(run.evaluation or {}))
+        for i, run in enumerate(evaluated, 1)
     ]
-    return [Section("What the model can and cannot do", (*made, *listed))] if made or listed else []
 
 
-def figures(run: Run, ending: str = "") -> list[Figure]:
-    """Return the figures of one run's evaluation."""
-    where = f": {run.name}" if ending else ""
-    made = (_heat(run.evaluation or {}, ending, where), _calibration(run.evaluation or {}, ending, where))
-    return [figure for figure in made if figure is not None]
+def document(evaluation: Found) -> Document:
+    """Return an evaluation as `invaug evaluate` prints it."""
+    text = {key: short(evaluation.get(key)) for key in ("method", "preset", "model", "data", "set", "draws")}
+    clean, epsilon = table_in(evaluation.get("clean")), number(evaluation.get("epsilon"))
+    tiles = (
+        Tile("trained", f"{text['method']} ({text['preset']} preset), {text['model']}"),
+        Tile("test images", f"{whole(evaluation.get('images')):,} of {text['data']}"),
+        Tile("accuracy", percent(clean.get("accuracy"))),
+        Tile("loss", decimal(clean.get("loss"))),
+        Tile("calibration error", percent(evaluation.get("calibration_error"))),
+    )
+    drawn = f", {text['draws']} draws per image" if "transformed" in evaluation else ""
+    level = "" if epsilon is None else f", epsilon {epsilon:g}"
+    section = Section(f"Evaluated with the {text['set']} set{drawn}{level}", parts(evaluation))
+    return Document(str(evaluation.get("run")), tiles=tiles, sections=(section,))
 
 
-def tables(run: Run) -> list[Table]:
-    """Return the tables of one run's evaluation."""
-    found = run.evaluation or {}
-    return [table for table in (_laws(found), _hardest(found), _classes(found)) if table is not None]
+def parts(evaluation: Found, ending: str = "") -> tuple[Part, ...]:
+    """Return the tables and figures of an evaluation; the ending tells their files from those of other runs."""
+    laws = table_in(evaluation.get("transformed"))
+    rows = {"clean images": evaluation.get("clean"), **{name: laws.get(key) for key, name in LAWS.items()}}
+    under = tuple((name, *cells_in(row, "accuracy", "loss")) for name, row in values.tables_in(rows).items())
+    columns = ("under", "accuracy", "loss")
+    made = (
+        Table("Test images, clean and transformed", columns, under, f"evaluation{ending}-1", SHARES) if under else None,
+        level_map(evaluation, f"op-by-level{ending}", "Accuracy under each operation and level"),
+        _calibration(evaluation, f"calibration{ending}"),
+        worst_classes(evaluation, ("class", *COUNTED), COUNTED, 1, f"evaluation{ending}-2"),
+    )
+    return tuple(part for part in made if part)
 
 
-def _by_level(found: Mapping[str, Any]) -> dict[str, dict[int, float]]:
-    """Return the accuracy of every operation at every level, both signs of a level averaged."""
-    result: dict[str, dict[int, float]] = {}
-    for name, rows in table_in(found.get("levels")).items():
-        pairs = [(whole(row.get("level")), number(row.get("accuracy"))) for row in rows_in(rows)]
-        known = [(level, value) for level, value in pairs if value is not None and level < 1000]
-        levels = dict.fromkeys(level for level, _ in known)
-        means = {level: [value for at, value in known if at == level] for level in levels}
-        result[short(name, 30)] = {level: sum(values) / len(values) for level, values in means.items()}
-    return {name: levels for name, levels in result.items() if levels}
-
-
-def _heat(found: Mapping[str, Any], ending: str, where: str) -> Figure | None:
-    table = _by_level(found)
+def level_map(found: Found, key: str, title: str, unit: str = "level") -> Figure | None:
+    """Return the accuracy by operation and level as a map; an absent level does the same as the one before it."""
+    table = _accuracy_by_level(found)
     if not table:
         return None
-    highest = max(max(levels) for levels in table.values())
-    cells = tuple(_every_level(levels, highest) for levels in table.values())
-    drops = {name: min(levels.values()) for name, levels in table.items()}
-    hard = min(drops, key=lambda name: drops[name])
-    at = min(table[hard], key=lambda level: table[hard][level])
-    title = f"Accuracy under each operation and level{where}"
-    columns = tuple(map(str, range(highest + 1)))
+    columns = tuple(map(str, range(max(max(levels) for levels in table.values()) + 1)))
+    cells = tuple(tuple(_fill_levels(levels, len(columns))) for levels in table.values())
+    lowest, name, level = min((value, name, level) for name in table for level, value in table[name].items())
+    reading = f"Lowest: {name} at {unit} {level}, accuracy {lowest:.1%}."
     rows = tuple((name, *row) for name, row in zip(table, cells, strict=True))
-    varied = [name for name in drops if len(table[name]) > 1] or list(drops)
-    easy = max(varied, key=lambda name: drops[name])
-    reading = (
-        f"Hardest: {hard} at level {at}, accuracy {drops[hard]:.1%}; easiest of those with levels: {easy}, "
-        f"{drops[easy]:.1%} at its worst."
-    )
-    drawing = Heat("level", tuple(table), columns, cells, "accuracy")
-    return Figure(f"op-by-level{ending}", title, drawing, reading, Table(title, ("operation", *columns), rows))
+    numbers = Table(title, ("operation", *columns), rows, percent=columns)
+    return Figure(key, title, Heat(unit, tuple(table), columns, cells, "accuracy"), reading, numbers)
 
 
-def _every_level(levels: Mapping[int, float], highest: int) -> tuple[float | None, ...]:
-    """Return the accuracy at each level; one that is not listed does the same as the one before, so it was not run."""
-    found: list[float | None] = []
-    for level in range(highest + 1):
-        found.append(levels.get(level, found[-1] if found else None))
-    return tuple(found)
+def _accuracy_by_level(found: Found) -> dict[str, dict[int, float]]:
+    """Return the accuracy of every operation at each of its levels, averaged over both signs."""
+    table: dict[str, dict[int, float]] = {}
+    for name, rows in islice(table_in(found.get("levels")).items(), values.MAX_OPS):
+        signs: dict[int, list[float]] = defaultdict(list)
+        for row in rows_in(rows):
+            level, accuracy = whole(row.get("level")), number(row.get("accuracy"))
+            if accuracy is not None and level < values.MAX_LEVELS:
+                signs[level].append(accuracy)
+        if signs:
+            table[short(name, 30)] = {level: fmean(both) for level, both in signs.items()}
+    return table
 
 
-def _calibration(found: Mapping[str, Any], ending: str, where: str) -> Figure | None:
-    bins = [(number(row.get("confidence")), number(row.get("accuracy")), whole(row.get("images")))
-            for row in rows_in(found.get("calibration"))]  # fmt: skip
+def _fill_levels(levels: Mapping[int, float], n: int) -> Iterator[float | None]:
+    accuracy = None
+    for level in range(n):
+        accuracy = levels.get(level, accuracy)
+        yield accuracy
+
+
+def _calibration(evaluation: Found, key: str) -> Figure | None:
+    columns = ("confidence", "accuracy", "images")
+    bins: list[Any] = [tuple(cells_in(row, *columns)) for row in rows_in(evaluation.get("calibration"))]
     known = [(c, a, n) for c, a, n in bins if c is not None and a is not None and n]
     if not known:
         return None
     total = sum(n for _, _, n in known)
     gap = sum(n * (c - a) for c, a, n in known) / total
     error = sum(n * abs(c - a) for c, a, n in known) / total
-    side = "more" if gap > 0 else "less"
-    title = f"Calibration on the test images{where}"
+    title, side = "Calibration on the test images", "over" if gap > 0 else "under"
     points = tuple(Point(c, a, f"confidence {c:.1%}: right {a:.1%} of {n:,} images", float(n)) for c, a, n in known)
     drawing = Scatter("confidence", "accuracy", points, "images", joined=((0.0, 0.0), (1.0, 1.0)))
-    reading = f"Expected calibration error {error:.1%}; on average {side} confident than right, by {abs(gap):.1%}."
-    table = Table(title, ("confidence", "accuracy", "images"), tuple(known))
-    return Figure(f"calibration{ending}", title, drawing, reading, table)
+    reading = f"Expected calibration error {error:.1%}; on average {side}confident by {abs(gap):.1%}."
+    return Figure(key, title, drawing, reading, Table(title, columns, tuple(known), percent=SHARES))
 
 
-def _laws(found: Mapping[str, Any]) -> Table | None:
-    clean, changed = table_in(found.get("clean")), table_in(found.get("transformed"))
-    rows = {"clean images": clean, **{name: table_in(changed.get(key)) for key, name in LAWS.items()}}
-    known = tuple((name, number(row.get("accuracy")), number(row.get("loss"))) for name, row in rows.items() if row)
-    return Table("Test images, clean and under the set", ("under", "accuracy", "loss"), known) if known else None
-
-
-def _hardest(found: Mapping[str, Any]) -> Table | None:
-    cells = [(name, level, value) for name, levels in _by_level(found).items() for level, value in levels.items()]
-    worst = tuple(sorted(cells, key=lambda cell: cell[2])[:N_CLASSES])
-    return (
-        Table("Transformations this model finds hardest", ("operation", "level", "accuracy"), worst) if worst else None
-    )
-
-
-def _classes(found: Mapping[str, Any]) -> Table | None:
-    rows = [(short(name, 40), number(row.get("accuracy")), whole(row.get("images")))
-            for name, row in table_in(found.get("classes")).items() if isinstance(row, dict)]  # fmt: skip
-    known = sorted((row for row in rows if row[1] is not None), key=lambda row: row[1] or 0.0)[:N_CLASSES]
+def worst_classes(found: Found, columns: tuple[str, ...], keys: tuple[str, ...], at: int, file: str) -> Table | None:
+    """Return the classes with the lowest number in a column, where the keys fill the columns after the name."""
+    rows: list[Any] = [(name, *cells_in(row, *keys)) for name, row in values.tables_in(found.get("classes")).items()]
+    known = sorted((row for row in rows if row[at] is not None), key=lambda row: (row[at], row[1] or 0.0))[:N_CLASSES]
     more = f" ({len(known)} of {len(rows)})" if len(rows) > len(known) else ""
-    return Table(f"Classes, worst first{more}", ("class", "accuracy", "images"), tuple(known)) if known else None
+    return Table(f"Classes, worst first{more}", columns, tuple(known), file, SHARES) if known else None

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 from invaug.lab.report.document import Gallery, Picture, Section
 from invaug.lab.report.runs import Run
-from invaug.lab.report.values import number, rows_in, short, whole
+from invaug.lab.report.values import Found, number, rows_in, short, whole
 
 N_ROWS, N_IMAGES, N_HARDEST = 16, 12, 16
 MOST_RUNS = 3  # runs whose pictures are shown
@@ -19,7 +19,6 @@ RULES = {
 }
 CHAIN = "Kept, in orange, is where the chain ended: it moves with probability min(1, proposed loss / current loss)."
 FOREIGN = " This run was trained without a constraint; shown is what the chain would keep."
-Row = Mapping[str, Any]
 
 
 def sections(runs: Sequence[Run]) -> list[Section]:
@@ -44,7 +43,7 @@ def sections_of(run: Run, where: str = "") -> list[Section]:
     return [Section(title + where, (reading, Gallery(strips))) for title, reading, strips in parts if strips]
 
 
-def _rule(run: Run, rows: Sequence[Row]) -> str:
+def _rule(run: Run, rows: Sequence[Found]) -> str:
     """Return by which rule proposals were kept, and how many of a long chain are shown."""
     said = RULES.get(run.method, CHAIN) + ("" if run.is_constrained else FOREIGN)
     longest = max((whole(row.get("chain")) for row in rows), default=0)
@@ -52,7 +51,7 @@ def _rule(run: Run, rows: Sequence[Row]) -> str:
     return said + (f" Shown are chains of {shown} proposals; the run's own have {longest}." if longest > shown else "")
 
 
-def _hard_reading(rows: Sequence[Row]) -> str:
+def _hard_reading(rows: Sequence[Found]) -> str:
     if not rows:
         return ""
     first = rows[0]
@@ -64,7 +63,7 @@ def _hard_reading(rows: Sequence[Row]) -> str:
     )
 
 
-def _strip(row: Row) -> tuple[Picture, ...]:
+def _strip(row: Found) -> tuple[Picture, ...]:
     original = _pictures(row.get("original"), f"original, class {_class(row)}")
     proposals = [
         picture
@@ -74,28 +73,28 @@ def _strip(row: Row) -> tuple[Picture, ...]:
     return (*original, *proposals) if original else ()
 
 
-def _pair(row: Row) -> tuple[Picture, ...]:
+def _pair(row: Found) -> tuple[Picture, ...]:
     seen = f", seen as {short(row['seen'], 40)}" if isinstance(row.get("seen"), str) else ""
     original = _pictures(row.get("original"), f"original, class {_class(row)}{_loss(row, 'clean')}")
     changed = _pictures(row.get("image"), f"{_operation(row)}{_loss(row, 'loss')}{seen}")
     return (*original, *changed) if original and changed else ()
 
 
-def _class(row: Row) -> str:
+def _class(row: Found) -> str:
     return short(row.get("class", "?"), 40)
 
 
-def _operation(row: Row) -> str:
+def _operation(row: Found) -> str:
     name, size = short(row.get("op", "?"), 30), number(row.get("magnitude"))
     return name if size is None else f"{name} {size:.3g}"
 
 
-def _loss(row: Row, key: str) -> str:
+def _loss(row: Found, key: str) -> str:
     loss = number(row.get(key))
     return "" if loss is None else f", loss {loss:.2f}"
 
 
-def _proposal(entry: Row) -> str:
+def _proposal(entry: Found) -> str:
     return f"{_operation(entry)}{_loss(entry, 'loss')}{', kept' * (entry.get('kept') is True)}"
 
 

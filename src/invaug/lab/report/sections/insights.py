@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 from statistics import fmean
@@ -11,10 +11,9 @@ from typing import Any
 from invaug.lab.insights.thresholds import FULLY, MOSTLY, VERDICTS
 from invaug.lab.report.document import Cell, Document, Figure, Section, Table, Tile
 from invaug.lab.report.drawing.figures import Bars, Rule
-from invaug.lab.report.read import INSIGHTS, read_document
-from invaug.lab.report.values import MAX_OPS, interval, list_in, number, rows_in, short, table_in
-
-Found = Mapping[str, Any]
+from invaug.lab.report.read import read_document
+from invaug.lab.report.values import MAX_OPS, Found, interval, list_in, number, rows_in, short, table_in
+from invaug.lab.run.documents import INSIGHTS
 
 
 def with_insights(content: Document, folders: Sequence[Path]) -> Document:
