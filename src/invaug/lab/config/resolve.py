@@ -15,8 +15,6 @@ from invaug.lab.config.schema import Config
 from invaug.levels import Resilient
 
 LARGE = 64  # pixels: from this side on, images are cropped and resized rather than padded and cropped
-NATURAL = ("cifar10", "cifar100", "tiny-imagenet", "imagenet100")
-"""Known datasets of photographs, whose labels do not depend on left and right."""
 RANGES = {"rotations": math.pi, "translations": 7.0, "scalings": math.log(2)}
 """How far continuous sets go when no range is given: radians, pixels, log scale."""
 SMALLEST_SHARE = 1 / 8  # of a batch that one view per image measures a constraint on
@@ -62,13 +60,15 @@ def resolve(config: Config, data: Facts, machine: Machine | None = None) -> Conf
 
 def _of_images(config: Config, data: Facts) -> dict[str, Any]:
     """Return what depends on the images: the network, crops and flips."""
+    from invaug.lab.data.known import SOURCES  # here, because it needs Pillow
+
     channels, height, width = data.image_shape
     train, large = config.train, min(height, width) > LARGE
     padding = 4 if channels == 3 and not large else 0
     return {
         "model": config.model.name if config.model.name != "auto" else "cnn-small" if channels == 1 else "resnet-8",
         "crop": padding if train.crop == "auto" else train.crop,
-        "flip": _yes_or_no(train.flip, data.name in NATURAL),
+        "flip": _yes_or_no(train.flip, data.name in SOURCES and SOURCES[data.name].mirrored),
         "resized_crop": _yes_or_no(train.resized_crop, large),
     }
 

@@ -50,6 +50,8 @@ class Source(NamedTuple):
     """The size its images are decoded to, if they are image files."""
     moments: Moments | None = None
     """Mean and std of each channel as published; otherwise they are measured."""
+    mirrored: bool = False
+    """Whether a mirror image keeps its label, so that flips are on unless the user turns them off."""
 
 
 def data_folders(data_dir: Path | None) -> tuple[Path, ...]:
@@ -131,6 +133,7 @@ SOURCES: dict[str, Source] = {
         (File("c32a1d4ab5d03f1284b67883e8d87530", ("https://www.cs.toronto.edu/~kriz/cifar-10-binary.tar.gz",)),),
         folders=("", "cifar10"),
         moments=CIFAR_MOMENTS,
+        mirrored=True,
     ),
     "cifar100": Source(
         "100 kinds of things, 50,000 + 10,000 colour images of 32 px",
@@ -138,6 +141,7 @@ SOURCES: dict[str, Source] = {
         (File("03b5dce01913d631647c71ecec9e9cb8", ("https://www.cs.toronto.edu/~kriz/cifar-100-binary.tar.gz",)),),
         folders=("", "cifar100"),
         moments=CIFAR_MOMENTS,
+        mirrored=True,
     ),
     "svhn": Source(
         "house numbers (core), 73,257 + 26,032 colour images of 32 px",
@@ -156,10 +160,12 @@ SOURCES: dict[str, Source] = {
         folders=("", "tiny-imagenet"),
         image_folders=("tiny-imagenet", "tiny-imagenet-200"),
         shape=(3, 64, 64),
+        mirrored=True,
     ),
     "imagenet100": Source(
         "100 classes of ImageNet, from a folder of yours, 224 px",
         image_folders=("imagenet100", "imagenet-100", "ImageNet100"),
         shape=(3, 224, 224),
+        mirrored=True,
     ),
 }
