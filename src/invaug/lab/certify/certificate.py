@@ -163,37 +163,46 @@ def certify_exactly(matrix: Matrix, every: Draw, probability: Array, question: Q
     """Return the certificate of a finite set: every image was scored under every transformation."""
     clean, losses = matrix.losses[0].astype(np.float64), matrix.losses[1:].astype(np.float64)
     right_clean, right = matrix.correct[0] > 0, matrix.correct[1:] > 0
-    even, heavy, worst = (
-        np.broadcast_to(probability[:, None], losses.shape),
-        lambda_c(losses, probability),
-        losses.max(0),
-    )
-    under_all = np.logical_and.reduce(right, axis=0)
-    always = right_clean & under_all
-    blind = find_blinding(question.transforms, every, question.image_shape)
-    names = question.transforms.describe(every[torch.from_numpy(blind)])
+    always = right_clean & right.all(axis=0)
+    heavy = expected_loss(lambda_c(losses, probability), losses)
+    columns = {"clean": right_clean, "uniform": probability @ right, "loss": heavy}
+    return {
+        "kind": "exact",
+        "transformations": len(every),
+        **_by_law(losses, right, probability, question),
+        "invariance_risk": question.mean_loss(invariance_losses(losses.max(axis=0), clean)),
+        "all": question.share(always),
+        **_without_blinding(right_clean, right, every, question),
+        "operations": _by_operation(matrix, every, probability, question),
+        "levels": _by_level(right, every, probability, question.transforms),
+        "classes": question.by_class(columns, lambda members: question.share(always[members])),
+    }
+
+
+def _by_law(losses: Array, right: Bools, probability: Array, question: Question) -> dict[str, Any]:
+    """Return loss and accuracy under each law; a worst case is right or wrong, so its share has an exact interval."""
 
     def under(law: Array) -> dict[str, Any]:
         return question.loss_and_accuracy(expected_loss(law, losses), (law * right).sum(axis=0))
 
-    chain = {"n_steps": question.n_steps} if question.n_steps else None
-    columns = {"clean": right_clean, "uniform": probability @ right, "loss": expected_loss(heavy, losses)}
+    n, always = question.n_steps, np.logical_and.reduce(right, axis=0)
+    worst = question.loss_and_accuracy(losses.max(axis=0), always.astype(np.float64))
     return {
-        "kind": "exact",
-        "transformations": len(every),
-        "uniform": under(even),
-        "chain": chain and under(chain_law(losses, probability, question.n_steps)) | chain,
-        "lambda_c": under(heavy),
-        # a worst case is right or wrong, so its share has an exact interval
-        "worst": question.loss_and_accuracy(worst, under_all.astype(np.float64))
-        | {"accuracy_interval": question.share(under_all)["interval"]},
-        "invariance_risk": question.mean_loss(invariance_losses(worst, clean)),
-        "all": question.share(always),
+        "uniform": under(np.broadcast_to(probability[:, None], losses.shape)),
+        "chain": under(chain_law(losses, probability, n)) | {"n_steps": n} if n else None,
+        "lambda_c": under(lambda_c(losses, probability)),
+        "worst": worst | {"accuracy_interval": question.share(always)["interval"]},
+    }
+
+
+def _without_blinding(right_clean: Bools, right: Bools, every: Draw, question: Question) -> dict[str, Any]:
+    """Return which transformations leave nothing to see, and the share of images right under all others."""
+    blind = find_blinding(question.transforms, every, question.image_shape)
+    names = question.transforms.describe(every[torch.from_numpy(blind)])
+    some = 0 < len(names) < len(every)
+    return {
         "blinding": {"count": len(names), "names": names[:N_NAMED]},
-        "seeing": question.share(right_clean & right[~blind].all(axis=0)) if 0 < len(names) < len(every) else None,
-        "operations": _by_operation(matrix, every, probability, question),
-        "levels": _by_level(right, every, probability, question.transforms),
-        "classes": question.by_class(columns, lambda members: question.share(always[members])),
+        "seeing": question.share(right_clean & right[~blind].all(axis=0)) if some else None,
     }
 
 

@@ -20,13 +20,14 @@ from invaug.lab.certify.matrix import Adaptive, Exhaustive, Matrix, Sample, Stra
 from invaug.lab.certify.matrix_files import Cache, check_no_link
 from invaug.lab.config.methods import METHODS, holds_epsilon
 from invaug.lab.config.schema import Config
+from invaug.lab.data.load import Dataset
 from invaug.lab.errors import UserError
 from invaug.lab.evaluate.inputs import check_device, load_test_data
 from invaug.lab.report.command import report_runs
 from invaug.lab.report.sections.certificate import document
 from invaug.lab.report.terminal import print_document
 from invaug.lab.run.documents import CERTIFICATE, json_safe, write_document
-from invaug.lab.run.folder import Predictor, load, read_config, versions
+from invaug.lab.run.folder import DataFacts, Predictor, load, read_config, versions
 from invaug.lab.run.lock import RunLock
 from invaug.lab.run.record import read
 from invaug.lab.terminal import progress_bars, say
@@ -71,33 +72,42 @@ def certify_run(
     dataset = load_test_data(config, facts, data, data_dir)
     n_images = _n_images(images, len(dataset.test), dataset.name)
     sample = matrix.choose_sample(dataset.test, n_images, config.data.workers, device)
-    cap = max(CAP, CAP_OF_GUESS * math.log(len(facts.classes)))
-    first = transform_sets(config)[0][1]
-    about = (first, sample.targets.cpu().numpy(), facts.classes, facts.image_shape)
-    question = Question(*about, confidence, cap, n_steps=_n_steps(config))
+    question = _question(config, facts, sample, confidence)
     found = _certify_constraints(run, config, predictor, sample, question, own=data is None)
-    report = {
+    report = json_safe(_describe(config, dataset, question, found))
+    if data is None:  # the page of a run is about its own held-out images
+        _keep_for_page(run, report)
+    if as_json:
+        print(json.dumps({"run": str(run), **report}))
+    else:
+        print_document(document(report, str(run)), Console(highlight=False, emoji=False))
+
+
+def _question(config: Config, facts: DataFacts, sample: Sample, confidence: float) -> Question:
+    """Return what is asked about the first constraint of a run."""
+    cap = max(CAP, CAP_OF_GUESS * math.log(len(facts.classes)))
+    about = (transform_sets(config)[0][1], sample.targets.cpu().numpy(), facts.classes, facts.image_shape)
+    return Question(*about, confidence, cap, n_steps=_n_steps(config))
+
+
+def _describe(config: Config, dataset: Dataset, question: Question, found: Sequence[dict[str, Any]]) -> dict[str, Any]:
+    """Return the certificate of a run: its scope, and the certificates of its constraints."""
+    return {
         "schema": SCHEMA,
         "data": dataset.name,
         "model": config.model.name,
         "method": config.method.name,
         "preset": config.method.preset,
-        "images": n_images,
+        "images": len(question.targets),
         "of": len(dataset.test),
-        "confidence": confidence,
+        "confidence": question.confidence,
         "epsilon": found[0]["epsilon"],
         "loss_function": _loss_name(config),
-        "cap": cap,
+        "cap": question.cap,
         "theorems": THEOREMS,
-        "notes": _notes(sample, facts.classes, found, config),
+        "notes": _notes(config, question, found),
         "constraints": found,
     }
-    if data is None:  # the page of a run is about its own held-out images
-        _keep_for_page(run, report)
-    if as_json:
-        print(json.dumps(json_safe({"run": str(run), **report})))
-    else:
-        print_document(document(json_safe(report), str(run)), Console(highlight=False, emoji=False))
 
 
 def _n_images(asked: int | None, available: int, name: str) -> int:
@@ -201,14 +211,14 @@ def _key(predictor: Predictor, sample: Sample, config: Config) -> dict[str, str]
     }
 
 
-def _notes(sample: Sample, classes: Sequence[str], found: Sequence[dict[str, Any]], config: Config) -> list[str]:
+def _notes(config: Config, question: Question, found: Sequence[dict[str, Any]]) -> list[str]:
     """Return what a reader must know about the numbers."""
     depth = int(config.method.depth) if METHODS[config.method.name].is_constrained else 1
-    n, present = len(sample.targets), sample.targets.unique().tolist()
+    n, present = len(question.targets), sorted(set(question.targets.tolist()))
     infinite = any(not math.isfinite(row[law]["loss"]) for row in found for law in ("uniform", "lambda_c", "worst"))
     notes = {
         f"only {n} image{'s' * (n > 1)}: the intervals are wide": n < FEW,
-        f"all images are of class {classes[present[0]]}: nothing is known about the others": len(present) == 1,
+        f"all images are of class {question.classes[present[0]]}: nothing is known about the others": len(present) == 1,
         "some losses are not finite: they count as infinite, and their predictions as wrong": infinite,
         f"trained with {depth} operations in sequence, certified under each alone: epsilon does not apply": depth > 1,
     }

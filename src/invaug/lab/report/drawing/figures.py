@@ -41,7 +41,7 @@ class Lines:
     """Numbers over epochs."""
 
     y_label: str
-    series: tuple[Series, ...]
+    series: Sequence[Series]
     rules: tuple[Rule, ...] = ()
     percent: bool = False
     x_label: str = "epoch"

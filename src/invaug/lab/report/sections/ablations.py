@@ -11,6 +11,7 @@ from invaug.lab.report.intervals import Estimate
 from invaug.lab.report.runs import Run
 from invaug.lab.report.sections.compare import share_data
 
+Measured = Sequence[tuple[Group, Estimate]]
 SAME = ("n_views", "dual_lr", "set", "model", "epochs", "fraction", "per_class", "ranges", "share")
 """Settings that must agree for an ablation, besides the method, epsilon and n_steps."""
 
@@ -39,7 +40,7 @@ def _ends(found: Estimate) -> tuple[float, float] | None:
     return None if found.interval is None else (max(found.interval[0], 0.0), found.interval[1])
 
 
-def _errors(measured: Sequence[tuple[Group, Estimate]]) -> Figure:
+def _errors(measured: Measured) -> Figure:
     best, error = min(measured, key=lambda pair: pair[1].mean)
     reading = f"Lowest mean error: {best.label}, {error.text('.2f', 100)} %; whiskers are 95 % intervals over seeds."
     title, names = "Test error by experiment", tuple(group.label for group, _ in measured)
@@ -61,7 +62,7 @@ def _setting(group: Group, key: str) -> float | None:
     return 0.0 if key == "n_steps" and group.method == "uniform" else group.runs[0].number(key)
 
 
-def _family(measured: Sequence[tuple[Group, Estimate]], key: str) -> list[tuple[float, Group, Estimate]]:
+def _family(measured: Measured, key: str) -> list[tuple[float, Group, Estimate]]:
     """Return the largest family of experiments with an epsilon that differ in one setting alone, in its order.
 
     Uniform draws are a chain of no steps.
@@ -78,9 +79,7 @@ def _family(measured: Sequence[tuple[Group, Estimate]], key: str) -> list[tuple[
     return sorted(largest, key=lambda entry: entry[0]) if len({entry[0] for entry in largest}) > 1 else []
 
 
-def _ablation(
-    measured: Sequence[tuple[Group, Estimate]], key: str, x_label: str, shade: str, value: Value
-) -> Figure | None:
+def _ablation(measured: Measured, key: str, x_label: str, shade: str, value: Value) -> Figure | None:
     points, rows = [], []
     for x, group, error in _family(measured, key):
         found = group.estimate(value)
@@ -104,7 +103,7 @@ def _ablation(
     )
 
 
-def _pareto(measured: Sequence[tuple[Group, Estimate]]) -> Figure | None:
+def _pareto(measured: Measured) -> Figure | None:
     found = [(group, time.mean, error) for group, error in measured if (time := group.estimate(total_seconds))]
     if len(found) < 2:
         return None

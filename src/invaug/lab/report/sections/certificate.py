@@ -135,7 +135,7 @@ def _laws(entry: Found, ending: str) -> Table | None:
     laws = values.tables_in({name: entry.get(key) for key, name in LAWS.items()})
     keys = ("accuracy", "accuracy_interval", "loss", "loss_interval")
     rows = tuple(
-        (name, *values.cells_in(row, *keys), VERDICTS.get(str(row.get("verdict")), "–")) for name, row in laws.items()
+        (name, *values.cells_in(row, *keys), short(row.get("verdict") or "–", 12)) for name, row in laws.items()
     )
     columns = ("under", "accuracy", "from", "to", "loss", "loss from", "loss to", "loss ≤ ε")
     return Table("Accuracy and loss, with intervals", columns, rows, f"certificate{ending}-1", SHARES) if rows else None

@@ -34,14 +34,11 @@ def _ranked(groups: Sequence[Group]) -> list[tuple[Group, Estimate]]:
 
 def tiles(groups: Sequence[Group]) -> list[Tile]:
     """Return the accuracy of the best experiments, each with its interval."""
-    return [
-        Tile(
-            group.label,
-            f"{mean.text('.1f', 100)} %",
-            "test accuracy, " + ("one run: no interval" if mean.n == 1 else f"95 % interval over {mean.n} runs"),
-        )
-        for group, mean in _ranked(groups)[:MOST_TILES]
-    ]
+    tiles = []
+    for group, mean in _ranked(groups)[:MOST_TILES]:
+        interval = "one run: no interval" if mean.n == 1 else f"95 % interval over {mean.n} runs"
+        tiles.append(Tile(group.label, f"{mean.text('.1f', 100)} %", f"test accuracy, {interval}"))
+    return tiles
 
 
 def verdict(groups: Sequence[Group]) -> str:

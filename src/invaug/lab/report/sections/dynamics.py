@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from dataclasses import replace
 
 from invaug.lab.report.document import Figure
 from invaug.lab.report.drawing.axes import N_COLOURS
@@ -27,9 +28,8 @@ SHAPES = {
 def figures(cast: Sequence[Member]) -> list[Figure]:
     """Return every figure over epochs that the runs have numbers for."""
     makers = (_gamma, _constraint_loss, _accuracy, _loss, _slack, _entropy, _acceptance)
-    made = (
-        [*_by_constraint(cast), _accuracy(cast), _loss(cast)] if is_crowded(cast) else [make(cast) for make in makers]
-    )
+    by_name = _by_constraint(cast) if is_crowded(cast) else []
+    made = [*by_name, *(make(cast) for make in ((_accuracy, _loss) if by_name else makers))]
     return [figure for figure in made if figure is not None]
 
 
@@ -42,28 +42,20 @@ def _by_constraint(cast: Sequence[Member]) -> list[Figure | None]:
     """Return gamma and slack of every constraint in a figure of its own, with a line per run."""
     names = list(dict.fromkeys(name for member in cast for name in names_of(member.run)))
     return [
-        _figure(f"{field}-{i}", f"{title} of {name}", title.lower(), lines, _span(lines, title.lower()), rules)
-        for field, title, rules in (("gamma", "γ", ()), ("slack", "Slack", (MET,)))
+        _figure(f"{field}-{i}", f"{title} of {name}", Lines(label, lines, rules), _span(lines, label))
+        for field, title, label, rules in (("gamma", "γ", "γ", ()), ("slack", "Slack", "slack", (MET,)))
         for i, name in enumerate(names, 1)
         if (lines := _of_constraints(cast, field, name))
     ]
 
 
-def _figure(
-    key: str,
-    title: str,
-    y_label: str,
-    lines: Sequence[Series],
-    reading: str,
-    rules: Sequence[Rule] = (),
-    percent: bool = False,
-) -> Figure | None:
+def _figure(key: str, title: str, drawing: Lines, reading: str) -> Figure | None:
     """Return the figure, None if it would be empty."""
-    drawn, stride = thin_lines([line for line in lines if _known(line)])
+    drawn, stride = thin_lines([line for line in drawing.series if _known(line)])
     if not drawn:
         return None
     reading += f" One epoch in {stride} is drawn." if stride > 1 else ""
-    drawing = Lines(y_label, drawn, tuple(rules), percent)
+    drawing = replace(drawing, series=drawn)
     return Figure(key, title, drawing, reading, table_of(drawing, title))
 
 
@@ -105,7 +97,7 @@ def _gamma(cast: Sequence[Member]) -> Figure | None:
     if len(courses) == 1:
         meanings = [what_gamma_is(m.run, outcome.rule) for m in cast for outcome in outcomes(m.run) if outcome.rule]
         reading = " ".join(f"{sentence}." for sentence in (f"γ {courses[0].words}", *meanings))
-    return _figure("gamma", "γ, the weight of each constraint", "γ", lines, reading)
+    return _figure("gamma", "γ, the weight of each constraint", Lines("γ", lines), reading)
 
 
 def _constraint_loss(cast: Sequence[Member]) -> Figure | None:
@@ -117,8 +109,8 @@ def _constraint_loss(cast: Sequence[Member]) -> Figure | None:
         reading += f" {len(levels)} values of ε, too many to draw: see the slack."
     elif any(outcome.rule for outcome in ends):
         reading += " ε moves with the clean loss and γ; the dashed line is where it ended."
-    rules = [Rule(level, f"ε = {level:.4g}") for level in levels if len(levels) <= MOST_RULES]
-    return _figure("constraint-loss", "Loss on transformed images", "loss", lines, reading, rules)
+    rules = tuple(Rule(level, f"ε = {level:.4g}") for level in levels if len(levels) <= MOST_RULES)
+    return _figure("constraint-loss", "Loss on transformed images", Lines("loss", lines, rules), reading)
 
 
 def _slack(cast: Sequence[Member]) -> Figure | None:
@@ -130,17 +122,17 @@ def _slack(cast: Sequence[Member]) -> Figure | None:
         reading = f"First met in epoch {met[0]}." if met else "Above zero is violated: never met so far."
     else:
         reading = f"Above zero is violated: {len(met)} of {len(lines)} constraints were met in some epoch."
-    return _figure("slack", "Slack: loss minus ε", "slack", lines, reading, [MET])
+    return _figure("slack", "Slack: loss minus ε", Lines("slack", lines, (MET,)), reading)
 
 
 def _loss(cast: Sequence[Member]) -> Figure | None:
     lines = _of_splits(cast, "loss")
-    return _figure("loss", "Loss on clean images", "cross-entropy", lines, _split_reading(lines, ".3g"))
+    return _figure("loss", "Loss on clean images", Lines("cross-entropy", lines), _split_reading(lines, ".3g"))
 
 
 def _accuracy(cast: Sequence[Member]) -> Figure | None:
     lines = _of_splits(cast, "accuracy")
-    return _figure("accuracy", "Accuracy", "accuracy", lines, _split_reading(lines, ".1%"), percent=True)
+    return _figure("accuracy", "Accuracy", Lines("accuracy", lines, percent=True), _split_reading(lines, ".1%"))
 
 
 def _split_reading(lines: Sequence[Series], form: str) -> str:
@@ -156,10 +148,10 @@ def _split_reading(lines: Sequence[Series], form: str) -> str:
 def _entropy(cast: Sequence[Member]) -> Figure | None:
     lines = [line for line in _of_constraints(cast, "entropy") if any(_known(line))]  # one operation has no entropy
     counts = {len(kept) for member in cast if member.run.epochs for kept in member.run.last.kept} - {0, 1}
-    rules = [Rule(math.log(n), f"{n} operations alike") for n in sorted(counts)[:MOST_RULES]]
+    rules = tuple(Rule(math.log(n), f"{n} operations alike") for n in sorted(counts)[:MOST_RULES])
     reading = f"{_span(lines, 'entropy')} {_against_uniform(cast)}"
     lines += _uniform_range(cast[0].run) if len(cast) == len(lines) == 1 else []
-    return _figure("entropy", "Entropy of the kept operations", "nats", lines, reading, rules)
+    return _figure("entropy", "Entropy of the kept operations", Lines("nats", lines, rules), reading)
 
 
 def _uniform_range(run: Run) -> list[Series]:
@@ -180,6 +172,8 @@ def _against_uniform(cast: Sequence[Member]) -> str:
         for entropy, ends in zip(member.run.last.entropy, member.run.last.entropy_uniform, strict=False)
         if entropy is not None and ends is not None
     ]
+    if not found:
+        return "Lower means that some operations are kept more often than others."
     if len(found) == 1:
         ((entropy, (low, high)),) = found
         outcome = "is below" if entropy < low else "is not below"
@@ -192,7 +186,7 @@ def _acceptance(cast: Sequence[Member]) -> Figure | None:
     lines = _of_constraints(cast, "acceptance")
     what = "Lower means that transformations of the same image differ more in loss; at 100 % they do not."
     reading = f"{_span(lines, 'the share of accepted proposals', '.1%')} {what}"
-    return _figure("acceptance", "Acceptance rate of the chain", "accepted", lines, reading, percent=True)
+    return _figure("acceptance", "Acceptance rate of the chain", Lines("accepted", lines, percent=True), reading)
 
 
 def _span(lines: Sequence[Series], name: str, form: str = ".3g") -> str:
