@@ -102,8 +102,26 @@ def test_sixes_and_nines_leave_rotation_unlearned_unless_it_is_small(tmp_path):
 def test_the_suggestion_is_a_set_in_code_and_a_config_that_trains(tmp_path):
     images, labels = digits_and_labels(400)
     data = save(tmp_path / "d.npz", images, labels)
-    command = [sys.executable, "-m", "invaug", "insights", data, "--out", str(tmp_path / "out"), "--seeds", "1",
-               "--rounds", "0", "--epochs", "5", "--only", "sharpness", "--only", "cutout", "--json"]  # fmt: skip
+    command = [
+        sys.executable,
+        "-m",
+        "invaug",
+        "insights",
+        data,
+        "--out",
+        str(tmp_path / "out"),
+        "--seeds",
+        "1",
+        "--rounds",
+        "0",
+        "--epochs",
+        "5",
+        "--only",
+        "sharpness",
+        "--only",
+        "cutout",
+        "--json",
+    ]
     done = subprocess.run(command, capture_output=True, text=True, check=True, cwd=tmp_path)
     answer = json.loads(done.stdout)
     shown = subprocess.run(
@@ -126,9 +144,11 @@ def test_a_stopped_search_says_how_to_resume_and_ends_with_the_same_gammas(tmp_p
     words = ["insights", data, "--seeds", "2", "--rounds", "0", "--epochs", "4", "--only", "rotation"]
     cut = tmp_path / "cut"
     process = subprocess.Popen(
-        [sys.executable, "-m", "invaug", *words, "--out", str(cut)], stderr=subprocess.PIPE, text=True,
+        [sys.executable, "-m", "invaug", *words, "--out", str(cut)],
+        stderr=subprocess.PIPE,
+        text=True,
         env={**os.environ, "OMP_NUM_THREADS": "1"},
-    )  # fmt: skip
+    )
     record = cut / "seed-1" / "record.jsonl"
     while not record.exists() and process.poll() is None:
         time.sleep(0.01)

@@ -57,9 +57,21 @@ PRESETS = {
 
 
 TRAINING = {
-    "epochs": 200, "batch_size": 128, "optimizer": "sgd", "momentum": 0.9, "lr": 0.1, "weight_decay": 5e-4, "crop": 4,
-    "flip": "yes", "cutout": 16, "clip": 5.0, "schedule": "cosine", "n_levels": 30, "drop_last": True, "n_views": 1,
-}  # fmt: skip
+    "epochs": 200,
+    "batch_size": 128,
+    "optimizer": "sgd",
+    "momentum": 0.9,
+    "lr": 0.1,
+    "weight_decay": 5e-4,
+    "crop": 4,
+    "flip": "yes",
+    "cutout": 16,
+    "clip": 5.0,
+    "schedule": "cosine",
+    "n_levels": 30,
+    "drop_last": True,
+    "n_views": 1,
+}
 
 
 SVHN_CODE = {"lr": 0.005, "weight_decay": 0.005, "crop": 0, "flip": "no"}
@@ -90,9 +102,19 @@ def test_table_1_is_trained_with_the_published_values(data, model, preset):
 def test_imagenet_100_is_trained_with_the_published_values():
     ours = built("table-2", "paper-0.025-constrained")
     expected = {
-        "data": "imagenet100", "model": "resnet-50", "set": "wide", "optimizer": "adam", "lr": 5e-4, "epochs": 270,
-        "weight_decay": 0.0, "batch_size": 128, "cutout": 0, "dual_lr": 1e-3, "epsilon": 0.7, "fraction": 0.025,
-    }  # fmt: skip
+        "data": "imagenet100",
+        "model": "resnet-50",
+        "set": "wide",
+        "optimizer": "adam",
+        "lr": 5e-4,
+        "epochs": 270,
+        "weight_decay": 0.0,
+        "batch_size": 128,
+        "cutout": 0,
+        "dual_lr": 1e-3,
+        "epsilon": 0.7,
+        "fraction": 0.025,
+    }
     assert {key: ours[key] for key in expected} == expected
     assert {c.settings["fraction"] for c in plan_of("table-2", "full").cells} == {0.01, 0.025, 0.05, 0.1}
 
@@ -103,18 +125,32 @@ def test_imagenet_100_is_trained_with_the_published_values():
 )
 def test_the_synthetic_experiments_have_three_constraints_and_the_published_values(data, model, epsilon):
     expected = {
-        "optimizer": "adam", "lr": 0.005, "min_lr": 1e-6, "weight_decay": 1e-4, "clip": 1.0, "batch_size": 1000,
-        "epochs": 400, "dual_lr": 5e-4, "gamma_init": 0.0, "epsilon": epsilon, "model": model, "crop": 0, "flip": "no",
-        "cutout": 0, "schedule": "cosine",
-    }  # fmt: skip
+        "optimizer": "adam",
+        "lr": 0.005,
+        "min_lr": 1e-6,
+        "weight_decay": 1e-4,
+        "clip": 1.0,
+        "batch_size": 1000,
+        "epochs": 400,
+        "dual_lr": 5e-4,
+        "gamma_init": 0.0,
+        "epsilon": epsilon,
+        "model": model,
+        "crop": 0,
+        "flip": "no",
+        "cutout": 0,
+        "schedule": "cosine",
+    }
     for plant in ("r180", "r90", "translated", "scaled"):
         for preset, pixels in (("paper", 16), ("authors-code", 7)):
             ours = built("table-synthetic", f"{data}-{model}-{plant}-{preset}")
             assert {key: ours[key] for key in expected} == expected
             assert ours["data"] == f"{data}+{plant}"
             assert ours["families"] == {
-                "rotation": {"Rotation": math.pi}, "translation": {"Translation": pixels}, "scale": {"Scale": 1.5},
-            }  # fmt: skip
+                "rotation": {"Rotation": math.pi},
+                "translation": {"Translation": pixels},
+                "scale": {"Scale": 1.5},
+            }
     assert all(cell.unit_inputs for cell in plan_of("table-synthetic", "full").cells)
 
 

@@ -78,7 +78,7 @@ def test_what_is_done_is_not_trained_again_and_the_best_can_be_trained(tuned, mo
     assert told["best"] == best.params
     assert [trial["held_out_accuracy"] for trial in told["trials"]] == [t.numbers("held_out_accuracy") for t in trials]
     shown = Path(told["report"]).read_text()
-    assert "4 of 4 runs read no test image: their test accuracy is that of held-out training images" in shown
+    assert "4 of 4 runs read no test image: their accuracy is on held-out training images" in shown
     assert "4 runs on some-digits, 2 experiments" in shown
     chosen = configs.read(given.out / "best.toml")
     assert (chosen["epsilon"], chosen["epochs"]) == (best.params["epsilon"], 2)
