@@ -262,7 +262,7 @@ def test_every_operation_and_level_is_what_pillow_makes_of_the_images(
 ) -> None:
     few = Split(colour.targets[:16], colour.images[:16])  # type: ignore[index]
     assert few.images is not None
-    table = measure.by_level(network, finish, few.images, few.targets, sets.wide())
+    table = measure.by_level(network, finish, examples(few, 16), sets.wide())
     expected = wide_magnitudes(list(range(31)))
     assert list(table) == list(sets.wide().names)
     for name, rows in table.items():

@@ -116,22 +116,17 @@ def averaged(found: Sequence[dict[str, Metrics]]) -> dict[str, Metrics]:
 
 @torch.no_grad()
 def by_level(
-    network: nn.Module,
-    finish: Finish,
-    images: Tensor,
-    targets: Tensor,
-    transforms: TransformSet,
-    progress: Progress | None = None,
+    network: nn.Module, finish: Finish, examples: Batch, transforms: TransformSet, progress: Progress | None = None
 ) -> dict[str, list[Metrics]]:
-    """Return, for every operation, the accuracy on these images at each of its magnitudes."""
+    """Return, for every operation, the accuracy on some images at each of its magnitudes."""
     table: dict[str, list[Metrics]] = {op.name: [] for op in transforms.ops}
     every = transforms.every()
     for i in range(len(every)):
         one = every[i]
-        changed = transforms.apply(images, every[torch.full((len(images),), i)])
-        _, scores = score_images(network, finish, changed, targets)
-        row = {"level": int(one.level), "magnitude": float(one.magnitude), "accuracy": accuracy(scores, targets)}
-        table[transforms.ops[int(one.op)].name].append(row)
+        changed = transforms.apply(examples.images, every[torch.full((len(examples.images),), i)])
+        _, scores = score_images(network, finish, changed, examples.targets)
+        row = {"level": int(one.level), "magnitude": float(one.magnitude)}
+        table[transforms.ops[int(one.op)].name].append(row | {"accuracy": accuracy(scores, examples.targets)})
         if progress:
             progress(i + 1, len(every))
     return table
@@ -195,6 +190,6 @@ def everything(
         )
     for transforms in sets:
         if not any(op.continuous for op in transforms.ops):
-            levels = by_level(*model, examples.images, examples.targets, transforms, partial(progress, "levels"))
+            levels = by_level(*model, examples, transforms, partial(progress, "levels"))
             report.setdefault("levels", {}).update(levels)
     return report

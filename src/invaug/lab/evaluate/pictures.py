@@ -46,22 +46,16 @@ class Examples:
 
 @torch.no_grad()
 def gallery(
-    examples: Examples,
-    sets: Sequence[TransformSet],
-    *,
-    sampler: Sampler = metropolis_hastings,
-    n_steps: int = 1,
-    seed: int = 0,
+    examples: Examples, sets: Sequence[TransformSet], *, sampler: Sampler = metropolis_hastings, n_steps: int = 1
 ) -> list[dict[str, Any]]:
     """Return images with their proposals, the losses, and which one the method's own rule keeps; sets take turns."""
     if examples.images.shape[1] not in MODES:
         return []
-    generator, n_images, rows = torch.Generator().manual_seed(seed), max(N_IMAGES, len(sets)), []
+    generator, n_images, rows = torch.Generator().manual_seed(0), max(N_IMAGES, len(sets)), []
+    n_proposals = min(n_steps + 1, MOST_PROPOSALS)
     for i, transforms in enumerate(sets):
         ours = examples[i : n_images : len(sets)]
-        draws = [
-            transforms.draw(len(ours.images), generator=generator) for _ in range(min(n_steps + 1, MOST_PROPOSALS))
-        ]
+        draws = [transforms.draw(len(ours.images), generator=generator) for _ in range(n_proposals)]
         rows += _strips(ours, transforms, draws, sampler, generator)
     return [row | {"chain": n_steps + 1} for row in rows]
 
@@ -90,11 +84,11 @@ def _describe_draw(transforms: TransformSet, draw: Draw, i: int) -> dict[str, An
 
 
 @torch.no_grad()
-def hardest(examples: Examples, sets: Sequence[TransformSet], *, seed: int = 0) -> list[dict[str, Any]]:
+def hardest(examples: Examples, sets: Sequence[TransformSet]) -> list[dict[str, Any]]:
     """Return the draws that raise the loss most, the worst ones of each operation: the image before and after."""
     if examples.images.shape[1] not in MODES:
         return []
-    generator = torch.Generator().manual_seed(seed)
+    generator = torch.Generator().manual_seed(0)
     n_each = -(-N_HARDEST // max(sum(len(transforms.ops) for transforms in sets), 1))
     found = [row for transforms in sets for row in _hardest_of_set(examples, transforms, n_each, generator)]
     return sorted(found, key=lambda row: row["clean"] - row["loss"])[:N_HARDEST]
