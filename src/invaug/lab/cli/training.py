@@ -12,6 +12,7 @@ from invaug.lab.cli.app import DataDir, Json, app
 from invaug.lab.cli.flags import GroupedCommand, folder, with_config
 from invaug.lab.config import build
 from invaug.lab.environment import is_first
+from invaug.lab.terminal import plain
 
 DataArgument = Annotated[str | None, typer.Argument(help="a dataset, a folder, an .npz [digits]", show_default=False)]
 ConfigFile = Annotated[str | None, typer.Option("--config", help="a TOML file, or a shipped config (invaug ls)")]
@@ -48,10 +49,10 @@ def train(
     given = _given(data, config, settings)
     from invaug.lab.train.command import run_all
 
-    quiet = quiet or as_json
-    results = run_all(given, out, resume=resume, compare=compare, quiet=quiet, trust_model=trust_model)
-    if as_json and is_first():
-        print(json.dumps(results))
+    silent = quiet or as_json
+    results = run_all(given, out, resume=resume, compare=compare, quiet=silent, trust_model=trust_model)
+    if silent and is_first():
+        print(json.dumps(results) if as_json else "\n".join(plain(result["run"]) for result in results))
 
 
 def _given(data: str | None, config: str | None, flags: dict[str, Any]) -> dict[str, Any]:

@@ -80,7 +80,6 @@ class Trainer:
             job.folder,
             fabric,
             Screen(quiet=True),
-            quiet=True,
             resume=(job.folder / "config.toml").exists(),
             measured=measured_in(dataset, config),
             on_epoch=on_epoch,

@@ -63,15 +63,14 @@ def run_all(
     check_buildable(list(resolved.values()), dataset)
     if compare:
         ranks.first_does(fabric, lambda: folders.write_comparison(root, given))
-    quiet, console = quiet or not fabric.is_global_zero, Screen()
+    console = Screen(quiet=quiet or not fabric.is_global_zero)
     summaries = []
     for method, folder in places.items():
         config, resume = resolved[method], resuming[folder]
-        training = train_one(config, dataset, folder, fabric, console, quiet=quiet, resume=resume)
+        training = train_one(config, dataset, folder, fabric, console, resume=resume)
         summaries.append(summary_of(config, dataset, folder, training))
     pages = ranks.first_does(fabric, lambda: write_pages(root, list(places.values())))
-    if not quiet:
-        _print_summaries(console, summaries, pages)
+    _print_summaries(console, summaries, pages)
     return summaries
 
 
@@ -146,7 +145,6 @@ def train_one(
     fabric: Fabric,
     console: Screen,
     *,
-    quiet: bool,
     resume: bool,
     measured: Measured | None = None,
     on_epoch: Callable[[], None] = lambda: None,
@@ -161,11 +159,10 @@ def train_one(
     training = prepare(config, dataset, fabric)
     with ranks.noticing_losses(fabric), folders.locked(folder, fabric):
         ranks.first_does(fabric, lambda: folders.begin(config, dataset, folder, resume))
-        if not quiet:
-            console.print(headline(config, dataset), highlight=False, soft_wrap=True)
+        console.print(headline(config, dataset), highlight=False, soft_wrap=True)
         done = len(read(folder))
         with (
-            Display(config.train.epochs, done, quiet=quiet, console=console) as display,
+            Display(config.train.epochs, done, console=console) as display,
             logging(config, folder, fabric) as log,
         ):
 

@@ -8,7 +8,6 @@ from collections.abc import Mapping, Sequence
 from typing import Any, TextIO, cast
 
 from rich.console import Console
-from rich.live import Live
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 from rich.table import Table
 
@@ -31,51 +30,46 @@ class Screen(Console):
 class Display:
     """Progress of one run. Use as a context; `batch` and `epoch` are what the loop calls."""
 
-    def __init__(self, epochs: int, done: int = 0, *, quiet: bool = False, console: Console) -> None:
-        self.console = console
-        self.quiet = quiet
-        self.epochs = epochs
-        self.last: Mapping[str, Any] = {}
-        self.epoch_now = done
-        self.quiet_until = 0
-        columns = (TextColumn("[bold]epoch {task.fields[epoch]}/" + str(epochs)), BarColumn(), MofNCompleteColumn())
-        rest = (TextColumn("{task.fields[line]}"), TimeRemainingColumn())
-        self.progress = Progress(*columns, *rest, console=self.console)
-        self.task = self.progress.add_task("train", total=None, epoch=done + 1, line="")
-        self.live = Live(self.progress, console=self.console, refresh_per_second=4, transient=True)
+    def __init__(self, epochs: int, done: int = 0, *, console: Console) -> None:
+        self.console, self.epochs, self.epoch_now = console, epochs, done
+        self.next_alarm = 0
+        epoch, line = (TextColumn(f"{{task.fields[{name}]}}") for name in ("epoch", "line"))
+        columns = (epoch, BarColumn(), MofNCompleteColumn(), line, TimeRemainingColumn())
+        hidden = console.quiet or not console.is_terminal
+        self.progress = Progress(*columns, console=console, refresh_per_second=4, transient=True, disable=hidden)
+        self.task = self.progress.add_task("train", total=None, epoch="", line="")
         self.shown = 0.0
 
     def __enter__(self) -> Display:
-        if self.console.is_terminal and not self.quiet:
-            self.live.start()
+        self.progress.start()
         return self
 
     def __exit__(self, *_: object) -> None:
-        self.live.stop()
+        self.progress.stop()
 
     def batch(self, n: int, row: Mapping[str, Any]) -> None:
         """Show one batch, a few times a second: reading the loss waits for the device."""
         now = time.perf_counter()
-        if not self.live.is_started or now - self.shown < 0.25:
+        if self.progress.disable or now - self.shown < 0.25:
             return
         self.shown = now
         line = one_line({"train_loss": float(row["loss"]), **{k: row[k].tolist() for k in ("slack", "gamma")}})
         done, total = self.epoch_now * row["batches"] + n, row["batches"] * self.epochs
-        self.progress.update(self.task, completed=done, total=total, epoch=self.epoch_now + 1, line=line)
+        epoch = f"epoch {self.epoch_now + 1}/{self.epochs}"
+        self.progress.update(self.task, completed=done, total=total, epoch=epoch, line=line)
 
     def epoch(self, row: Mapping[str, Any]) -> None:
         """Show one epoch, as a line that stays."""
         self.epoch_now = int(row["epoch"])
-        if not self.quiet:
-            line = f"epoch {row['epoch']:>3}/{self.epochs}  {one_line(row)}"
-            self.console.print(line, highlight=False, soft_wrap=True)
-            self._alarm(row)
+        line = f"epoch {row['epoch']:>3}/{self.epochs}  {one_line(row)}"
+        self.console.print(line, highlight=False, soft_wrap=True)
+        self._alarm(row)
 
     def _alarm(self, row: Mapping[str, Any]) -> None:
         """Warn of a constraint out of reach, when it first is and again every ten epochs."""
         stuck = [k for k, out in enumerate(row.get("out_of_reach", [])) if out]
-        if stuck and self.epoch_now >= self.quiet_until:
-            self.quiet_until = self.epoch_now + 10
+        if stuck and self.epoch_now >= self.next_alarm:
+            self.next_alarm = self.epoch_now + 10
             for k in stuck:
                 self.console.print(f"warning: {advice(row, k)}", style="bold red", highlight=False, soft_wrap=True)
 
