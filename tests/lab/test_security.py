@@ -32,15 +32,44 @@ from tests.support.runs import train, write_digits
 SOURCES = Path(invaug.__file__).parent
 
 BANNED_MODULES = {
-    "pickle", "cPickle", "_pickle", "marshal", "shelve", "dill", "cloudpickle", "joblib", "jsonpickle", "pty",
-    "commands", "imp", "code", "codeop", "xmlrpc", "telnetlib", "ftplib",
-}  # fmt: skip
+    "pickle",
+    "cPickle",
+    "_pickle",
+    "marshal",
+    "shelve",
+    "dill",
+    "cloudpickle",
+    "joblib",
+    "jsonpickle",
+    "pty",
+    "commands",
+    "imp",
+    "code",
+    "codeop",
+    "xmlrpc",
+    "telnetlib",
+    "ftplib",
+}
 BANNED_NAMES = {"eval", "exec", "compile", "__import__"}
 BANNED_CALLS = {
-    "os.system", "os.popen", "os.execv", "os.execve", "os.execvp", "os.spawnv", "os.spawnl", "os.startfile",
-    "torch.load", "torch.jit.load", "torch.hub.load", "torch.package", "yaml.load", "tempfile.mktemp", "builtins.eval",
-    "builtins.exec", "pandas.read_pickle",
-}  # fmt: skip
+    "os.system",
+    "os.popen",
+    "os.execv",
+    "os.execve",
+    "os.execvp",
+    "os.spawnv",
+    "os.spawnl",
+    "os.startfile",
+    "torch.load",
+    "torch.jit.load",
+    "torch.hub.load",
+    "torch.package",
+    "yaml.load",
+    "tempfile.mktemp",
+    "builtins.eval",
+    "builtins.exec",
+    "pandas.read_pickle",
+}
 BANNED_METHODS = {"extractall", "extract", "load_state_dict_from_url"}
 BANNED_ARGUMENTS = {"allow_pickle", "shell"}  # unless they are False
 
@@ -120,26 +149,56 @@ def test_every_exception_to_the_ban_list_is_still_needed() -> None:
 @pytest.mark.parametrize(
     "code",
     [
-        "import pickle", "from pickle import loads", "import pickle as p", "import marshal", "import shelve",
-        "import dill", "eval('1')", "exec('1')", "compile('1', '', 'eval')", "__import__(name)", "__import__('os')",
-        "import os; os.system('x')", "from os import system", "import os as o; o.popen('x')", "f = os.system",
-        "import subprocess; subprocess.run('x', shell=True)", "subprocess.Popen(x, shell=flag)",
-        "archive.extractall()", "tarfile.open(x).extract(y)", "import torch; torch.load(x)",
+        "import pickle",
+        "from pickle import loads",
+        "import pickle as p",
+        "import marshal",
+        "import shelve",
+        "import dill",
+        "eval('1')",
+        "exec('1')",
+        "compile('1', '', 'eval')",
+        "__import__(name)",
+        "__import__('os')",
+        "import os; os.system('x')",
+        "from os import system",
+        "import os as o; o.popen('x')",
+        "f = os.system",
+        "import subprocess; subprocess.run('x', shell=True)",
+        "subprocess.Popen(x, shell=flag)",
+        "archive.extractall()",
+        "tarfile.open(x).extract(y)",
+        "import torch; torch.load(x)",
         "import torch as t; t.load(x)",
-        "from torch import load", "np.load(x, allow_pickle=True)", "numpy.load(x, allow_pickle=flag)", "yaml.load(x)",
-        "import tempfile; tempfile.mktemp()", "from tempfile import mktemp", "importlib.import_module(name)",
+        "from torch import load",
+        "np.load(x, allow_pickle=True)",
+        "numpy.load(x, allow_pickle=flag)",
+        "yaml.load(x)",
+        "import tempfile; tempfile.mktemp()",
+        "from tempfile import mktemp",
+        "importlib.import_module(name)",
         "from importlib import import_module; import_module(f'{x}')",
     ],
-)  # fmt: skip
+)
 def test_the_ban_list_sees(code: str) -> None:
     assert list(offences(ast.parse(code)))
 
 
 @pytest.mark.parametrize(
     "code",
-    ["model.eval()", "re.compile('x')", "np.load(x, allow_pickle=False)", "checkpoint.load(x)", "subprocess.run(['x'])",
-     "import_module('timm')", "json.load(file)", "torch.save(x, y)", "'eval(x)'", "run(x, shell=False)"],
-)  # fmt: skip
+    [
+        "model.eval()",
+        "re.compile('x')",
+        "np.load(x, allow_pickle=False)",
+        "checkpoint.load(x)",
+        "subprocess.run(['x'])",
+        "import_module('timm')",
+        "json.load(file)",
+        "torch.save(x, y)",
+        "'eval(x)'",
+        "run(x, shell=False)",
+    ],
+)
 def test_the_ban_list_lets_pass(code: str) -> None:
     assert not list(offences(ast.parse(code)))
 
@@ -242,12 +301,12 @@ def test_a_checkpoint_holds_nothing_of_the_machine(
 
 
 FACTS = {
-    "text for numbers": ('std = [\n', 'std = [\n    "x",\n'),
+    "text for numbers": ("std = [\n", 'std = [\n    "x",\n'),
     "a std of zero": ("std = [\n", "std = [\n    0.0,\n"),
     "no shape": ("image_shape = [\n    1,", "image_shape = [\n    -1,"),
     "a class that is a number": ("classes = [\n", "classes = [\n    1,\n"),
     "a mean that is none": ("mean = [\n", "mean = [\n    nan,\n"),
-}  # fmt: skip
+}
 
 
 @pytest.mark.parametrize("change", FACTS.values(), ids=FACTS.keys())
@@ -326,10 +385,16 @@ def test_the_screen_shows_markup_and_emoji_codes_as_they_are(capsys: pytest.Capt
 
 def test_a_report_shows_markup_and_emoji_codes_as_they_are(capsys: pytest.CaptureFixture[str], trained: Path) -> None:
     report = {
-        "run": ":skull:", "method": "none", "preset": "default", "model": "[red]mlp", "images": 60, "data": ":skull:",
-        "clean": {"accuracy": 0.5, "loss": 1.0}, "calibration_error": 0.1,
+        "run": ":skull:",
+        "method": "none",
+        "preset": "default",
+        "model": "[red]mlp",
+        "images": 60,
+        "data": ":skull:",
+        "clean": {"accuracy": 0.5, "loss": 1.0},
+        "calibration_error": 0.1,
         "classes": {"[/]": {"accuracy": 0.5, "images": 5}},
-    }  # fmt: skip
+    }
     console = Console(file=io.StringIO(), width=100, emoji=False)
     with console.capture() as captured:
         print_document(document(report), console)

@@ -168,9 +168,13 @@ def test_each_file_is_on_the_disk_before_it_has_its_name_and_the_manifest_is_las
     temporary = [call.split()[1] for call in calls if call.startswith("rename")]
     assert [name[:-13] for name in temporary] == [".step-00000001.safetensors", ".step-00000001.json"]
     assert calls == [
-        f"fsync {temporary[0]}", f"rename {temporary[0]} step-00000001.safetensors", "fsync checkpoints",
-        f"fsync {temporary[1]}", f"rename {temporary[1]} step-00000001.json", "fsync checkpoints",
-    ]  # fmt: skip
+        f"fsync {temporary[0]}",
+        f"rename {temporary[0]} step-00000001.safetensors",
+        "fsync checkpoints",
+        f"fsync {temporary[1]}",
+        f"rename {temporary[1]} step-00000001.json",
+        "fsync checkpoints",
+    ]
 
 
 @pytest.mark.parametrize(("mask", "mode"), [(0o022, 0o644), (0o077, 0o600)])

@@ -44,10 +44,18 @@ def test_special_floats_come_back_bit_for_bit(tmp_path: Path) -> None:
 
 def test_structure_comes_back_with_its_kinds_and_order(tmp_path: Path) -> None:
     state: dict[str, Any] = {
-        "z": None, "a": True, "int": 2**70, "float": 1.0, "text": "ü\ud800\n\x00\"", "": {}, "empty": [[], (), {}],
-        "tuple": (1, [2.0, (None,)], "x"), "keys": {0: "int", "0": "text", True: 1, (1, "a"): 2, None: 3, 1.5: 4},
-        "$tensor": "not a tag", "nested": {"$float": {"$dict": [1]}},
-    }  # fmt: skip
+        "z": None,
+        "a": True,
+        "int": 2**70,
+        "float": 1.0,
+        "text": 'ü\ud800\n\x00"',
+        "": {},
+        "empty": [[], (), {}],
+        "tuple": (1, [2.0, (None,)], "x"),
+        "keys": {0: "int", "0": "text", True: 1, (1, "a"): 2, None: 3, 1.5: 4},
+        "$tensor": "not a tag",
+        "nested": {"$float": {"$dict": [1]}},
+    }
     assert same(save_and_load(tmp_path, state), state)
 
 
@@ -71,11 +79,18 @@ def test_one_tensor_met_twice_is_stored_once_and_comes_back_as_one(tmp_path: Pat
 def test_views_of_one_memory_come_back_with_their_own_values(tmp_path: Path) -> None:
     base = torch.arange(24.0)
     state = {
-        "base": base, "part": base[3:9], "other": base[5:], "strided": base[::5], "matrix": base.view(4, 6),
-        "turned": base.view(4, 6).t(), "flipped": base.view(2, 3, 4).permute(2, 0, 1),
-        "expanded": base[:3].expand(5, 3), "bytes": base.view(torch.int32),
-        "complex": torch.view_as_complex(base.view(12, 2)), "conjugate": torch.view_as_complex(base.view(12, 2)).conj(),
-    }  # fmt: skip
+        "base": base,
+        "part": base[3:9],
+        "other": base[5:],
+        "strided": base[::5],
+        "matrix": base.view(4, 6),
+        "turned": base.view(4, 6).t(),
+        "flipped": base.view(2, 3, 4).permute(2, 0, 1),
+        "expanded": base[:3].expand(5, 3),
+        "bytes": base.view(torch.int32),
+        "complex": torch.view_as_complex(base.view(12, 2)),
+        "conjugate": torch.view_as_complex(base.view(12, 2)).conj(),
+    }
     expected = {key: tensor.clone().resolve_conj() for key, tensor in state.items()}
     assert same(save_and_load(tmp_path, state), expected)
 

@@ -105,6 +105,15 @@ def test_tensorboard_of_a_resumed_run_has_each_epoch_once(tmp_path: Path, monkey
     assert found == [(1, 0.5), (2, 7.0), (3, 8.0)]
 
 
+def test_tensorboard_stays_in_a_folder_with_a_dollar_in_its_name(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    pytest.importorskip("tensorboard", reason="the tensorboard log needs it")
+    monkeypatch.setenv("ELSEWHERE", "elsewhere")  # which Fabric's own logger puts in its place
+    log_all("tensorboard", tmp_path / "$ELSEWHERE")
+    assert [path.name for path in tmp_path.iterdir()] == ["$ELSEWHERE"]
+
+
 def test_closing_a_log_that_was_never_used_writes_nothing(tmp_path: Path) -> None:
     pytest.importorskip("tensorboard", reason="the tensorboard log needs it")
     log_all("tensorboard", tmp_path, [])
@@ -183,9 +192,12 @@ def test_logs_send_nothing_home(name: str, tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(
     ("name", "module", "package"),
-    [("tensorboard", "torch.utils.tensorboard", "tensorboard"), ("wandb", "wandb", "wandb"),
-     ("mlflow", "mlflow", "mlflow-skinny")],
-)  # fmt: skip
+    [
+        ("tensorboard", "torch.utils.tensorboard", "tensorboard"),
+        ("wandb", "wandb", "wandb"),
+        ("mlflow", "mlflow", "mlflow-skinny"),
+    ],
+)
 def test_a_missing_library_is_named_with_the_command_that_brings_it(
     name: str, module: str, package: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
