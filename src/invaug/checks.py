@@ -1,7 +1,5 @@
 """The checks that every public function shares: one clear line that names the value and the way out."""
 
-from __future__ import annotations
-
 from collections.abc import Collection, Iterable
 from difflib import get_close_matches
 

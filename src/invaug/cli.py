@@ -1,7 +1,5 @@
 """The `invaug` command: hands over to the laboratory, or says what to install."""
 
-from __future__ import annotations
-
 import sys
 from importlib import import_module
 

@@ -1,7 +1,5 @@
 """A constraint: a set of transformations, the loss allowed under them, and how they are sampled."""
 
-from __future__ import annotations
-
 import math
 from dataclasses import dataclass
 from functools import cached_property

@@ -1,7 +1,5 @@
 """The level of a constraint: a fixed number, or a rule that sets it during training."""
 
-from __future__ import annotations
-
 import math
 from dataclasses import dataclass
 from typing import Literal

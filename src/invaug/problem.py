@@ -1,7 +1,5 @@
 """Algorithm 2: learning under the constraint that the loss on transformed images stays below epsilon."""
 
-from __future__ import annotations
-
 import math
 import warnings
 from collections.abc import Callable, Sequence

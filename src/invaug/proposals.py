@@ -1,7 +1,5 @@
 """Algorithm 1 for a batch: draw transformations, apply them, score them, and keep one per image and view."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from typing import NamedTuple
 

@@ -1,7 +1,5 @@
 """Randomness keyed by numbers: a generator for each batch, and a way to borrow torch's global generators."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from contextlib import contextmanager, nullcontext
 from typing import Any

@@ -1,7 +1,5 @@
 """Scoring proposals: losses without gradient, without a trace in the model, in chunks of bounded memory."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, nullcontext

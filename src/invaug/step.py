@@ -1,7 +1,5 @@
 """The step of one batch: the Lagrangian, and how far each constraint is from its level."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass

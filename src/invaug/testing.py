@@ -1,7 +1,5 @@
 """The contract of operations and sets, to run on your own: `check_op(my_op)`, `check_set(my_set)`."""
 
-from __future__ import annotations
-
 import torch
 from torch import Tensor
 

@@ -4,8 +4,6 @@ A view function takes a `Given` and returns a `Batch`. `one` and `both` have nam
 are for ablations; pass your own as `InvarianceConstrained(..., views=function)`.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace

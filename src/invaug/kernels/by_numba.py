@@ -5,8 +5,6 @@ and returns nothing. These functions are compiled, so their examples are the tes
 them with the torch kernels and with Pillow.
 """
 
-from __future__ import annotations
-
 import math
 from typing import Any
 

@@ -8,8 +8,6 @@ Throughout, `images` are uint8 of shape (batch, channels, height, width), `value
 (batch, channels, pixels), and `actions` have one row per image.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from itertools import pairwise
 

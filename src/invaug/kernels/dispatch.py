@@ -5,8 +5,6 @@ whatever its operation, on as many threads as torch uses. The torch kernels serv
 loops are tested against.
 """
 
-from __future__ import annotations
-
 import os
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor

@@ -1,7 +1,5 @@
 """What torchrun and Fabric say about this process, in environment variables; needs no heavy import."""
 
-from __future__ import annotations
-
 import os
 
 

@@ -1,7 +1,5 @@
 """Errors the user can fix: one line, no traceback, exit code 2."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 

@@ -90,7 +90,7 @@ def _silence(stream: TextIO) -> None:
 
 
 @contextmanager
-def outlets() -> Iterator[None]:
+def safe_streams() -> Iterator[None]:
     """Make stdout and stderr safe to print to, even if closed, full, without a reader, or in a narrow encoding."""
     before = sys.stdout, sys.stderr
     _reopen()

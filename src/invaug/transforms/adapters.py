@@ -5,8 +5,6 @@ whose magnitude is the seed of its randomness: the draw still says everything, a
 operations run on the CPU, whatever the device of the batch, so that a draw gives the same bytes everywhere.
 """
 
-from __future__ import annotations
-
 import random
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager

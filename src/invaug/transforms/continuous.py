@@ -4,8 +4,6 @@ Images are uint8 or float, of shape (batch, channels, height, width). uint8 imag
 images keep their dtype and their gradient.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from contextlib import AbstractContextManager, nullcontext
 from typing import Any

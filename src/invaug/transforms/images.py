@@ -1,7 +1,5 @@
 """What a batch of images must look like, and how float images become bytes and come back."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from typing import Any
 

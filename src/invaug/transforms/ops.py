@@ -5,8 +5,6 @@ one magnitude per image. `crop` and `cutout` also take places: two numbers in [0
 are rounded to bytes and returned in their own dtype.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Callable
 from dataclasses import dataclass

@@ -1,7 +1,5 @@
 """The named sets: TrivialAugment's two, a mild one, and the continuous families of the synthetic experiments."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Mapping
 from dataclasses import replace

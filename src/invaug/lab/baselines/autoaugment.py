@@ -4,8 +4,6 @@ A line is a pair; each operation has its probability and its magnitude, a level 
 Strength grows with the level, geometric operations get a random sign, and pixels from outside the image are black.
 """
 
-from __future__ import annotations
-
 import numpy as np
 
 from invaug.lab.baselines.policy import AUTOAUGMENT_OPS, Policy, equal_rows, policy_of_rows

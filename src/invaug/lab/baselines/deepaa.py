@@ -3,8 +3,6 @@
 The file is hostile until checked: it is read without pickle, and every array and every range must obey its rule.
 """
 
-from __future__ import annotations
-
 import re
 from dataclasses import replace
 from os import PathLike

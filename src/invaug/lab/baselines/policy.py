@@ -3,8 +3,6 @@
 A policy draws first, as data, one `Draw` with its layers, and applies it with invaug's own exact operations.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from functools import cached_property, partial

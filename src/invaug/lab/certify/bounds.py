@@ -5,8 +5,6 @@ that both ends are right. scipy has the beta function and its inverse; its inter
 neither the bets nor the evidence are in it.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Callable
 from typing import Any

@@ -1,7 +1,5 @@
 """What a scored matrix proves: exact numbers for the images at hand, and bounds for the images they represent."""
 
-from __future__ import annotations
-
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass

@@ -1,7 +1,5 @@
 """`invaug certify`: how invariant the model of a run is, with bounds that hold, as a text or as JSON."""
 
-from __future__ import annotations
-
 import json
 import math
 from collections.abc import Callable, Mapping, Sequence
@@ -34,7 +32,7 @@ from invaug.lab.terminal import progress_bars, say
 from invaug.lab.train import malloc, problem
 from invaug.lab.train.sets import transform_sets
 from invaug.lab.train.signals import Signals, Stopped
-from invaug.lab.train.tally import finite
+from invaug.lab.train.tally import finite_or_none
 from invaug.scoring import Loss
 
 FOLDER = "certificate"
@@ -127,7 +125,7 @@ def epsilons_at_end(config: Config, rows: Sequence[Mapping[str, Any]]) -> list[f
     if not holds_epsilon(config.method.name) or int(config.method.depth) > 1:
         return [None] * max(len(config.families), 1)
     ended = problem.final_epsilon(config, rows)
-    return [finite(level) if isinstance(level, float) else ended for level in problem.epsilons(config)]
+    return [finite_or_none(level) if isinstance(level, float) else ended for level in problem.epsilons(config)]
 
 
 def _n_steps(config: Config) -> int:

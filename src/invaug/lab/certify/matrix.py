@@ -5,8 +5,6 @@ the same. Rows are scored whole: the first is the untransformed images, each oth
 image, or one random transformation for each image that is still undecided.
 """
 
-from __future__ import annotations
-
 import hashlib
 import time
 from collections.abc import Callable, Mapping

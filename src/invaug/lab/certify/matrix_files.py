@@ -1,7 +1,5 @@
 """The rows of a scored matrix on disk: files that are complete or absent, sealed with what they were scored with."""
 
-from __future__ import annotations
-
 import hashlib
 import json
 import re

@@ -1,7 +1,5 @@
 """What random draws prove about a set that cannot be listed: continuous magnitudes, or operations at random places."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import numpy as np

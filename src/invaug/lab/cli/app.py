@@ -1,7 +1,5 @@
 """The application that every verb registers with, and the flags that several of them share."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Annotated
 

@@ -1,7 +1,5 @@
 """Commands that take every setting of the config as a flag, listed under the headings of the config file."""
 
-from __future__ import annotations
-
 import inspect
 from collections.abc import Callable
 from functools import wraps

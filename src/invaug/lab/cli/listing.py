@@ -1,7 +1,5 @@
 """`invaug ls`: what can be asked for by name."""
 
-from __future__ import annotations
-
 from invaug.lab.config import build
 from invaug.lab.config.methods import DEFAULT, METHODS
 from invaug.lab.config.resolve import RANGES

@@ -1,7 +1,5 @@
 """The command line: `main` runs a command, and turns what goes wrong into one line and an exit code."""
 
-from __future__ import annotations
-
 import re
 import sys
 from collections.abc import Sequence
@@ -15,7 +13,7 @@ from invaug.lab.cli.app import app
 from invaug.lab.config.build import REMOVED
 from invaug.lab.environment import is_first
 from invaug.lab.errors import RunError, UserError
-from invaug.lab.terminal import outlets, say
+from invaug.lab.terminal import safe_streams, say
 from invaug.lab.train.signals import Stopped
 
 UsageError: type[Exception] = typer.BadParameter.__mro__[1]  # click's own, which newer versions of typer carry inside
@@ -24,7 +22,7 @@ __all__ = ["app", "main", "reading", "training"]  # the two register their comma
 
 def main() -> None:
     """Run the command; the user's mistakes become one line and exit code 2, a failed run one line and 1."""
-    with outlets():
+    with safe_streams():
         _run()
 
 

@@ -1,7 +1,5 @@
 """The commands that read: runs, models and data."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 from typing import Annotated

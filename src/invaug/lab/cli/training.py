@@ -1,7 +1,5 @@
 """The commands that train; heavy imports wait inside them, so that --help answers at once."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 from typing import Annotated, Any

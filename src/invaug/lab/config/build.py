@@ -1,7 +1,5 @@
 """From what was given, by files, presets and flags, to a checked config; every mistake becomes one clear line."""
 
-from __future__ import annotations
-
 import tomllib
 from collections.abc import Mapping
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Epsilon in a config: a number, `auto`, or a table that describes a rule."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from dataclasses import asdict
 from typing import Any

@@ -4,8 +4,6 @@ A new baseline is a row here and a function in `invaug.lab.baselines`. The table
 a run or printing help never waits for torch.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, Literal

@@ -4,8 +4,6 @@ A run writes the resolved config; training, evaluation, reports and a resume rea
 a resolved config changes nothing.
 """
 
-from __future__ import annotations
-
 import math
 from typing import Any, NamedTuple, Protocol
 

@@ -3,8 +3,6 @@
 We read members ourselves because the standard library's extraction filters have been bypassed repeatedly.
 """
 
-from __future__ import annotations
-
 import gzip
 import os
 import tarfile

@@ -1,7 +1,5 @@
 """Batches: the images of a split in an order that is a pure function of seed and epoch."""
 
-from __future__ import annotations
-
 import ctypes
 import multiprocessing
 import os

@@ -1,7 +1,5 @@
 """What is remembered between runs in the user's cache folder; everything works without it, only slower."""
 
-from __future__ import annotations
-
 import hashlib
 import json
 import os

@@ -1,7 +1,5 @@
 """All image files of a dataset are inspected before the first step: the bad ones stop the training or are left out."""
 
-from __future__ import annotations
-
 import os
 import shlex
 from collections.abc import Mapping, Sequence

@@ -4,8 +4,6 @@ An image is turned upright by its EXIF tag; of an animation, the first frame is 
 on black. Of 16 bits the upper 8 are kept, as Pillow does for 16-bit colour; floats must be in [0, 1].
 """
 
-from __future__ import annotations
-
 import os
 import stat
 import warnings

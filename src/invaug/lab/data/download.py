@@ -4,8 +4,6 @@ We do this ourselves because torchvision's and urllib's downloads neither resume
 matches, and two processes that start at once would overwrite each other's file.
 """
 
-from __future__ import annotations
-
 import contextlib
 import hashlib
 import math

@@ -1,7 +1,5 @@
 """Folders of images: which files they hold, and which of them are training, validation and test images."""
 
-from __future__ import annotations
-
 import os
 from collections.abc import Iterable
 from pathlib import Path

@@ -1,7 +1,5 @@
 """One image file inspected closely: whether training can use it, and what is unusual about it."""
 
-from __future__ import annotations
-
 import hashlib
 from collections.abc import Iterator
 from contextlib import suppress

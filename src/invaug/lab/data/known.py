@@ -3,8 +3,6 @@
 To add a dataset, add a row to `SOURCES`; if its files have a new format, add a reader to `readers.py`.
 """
 
-from __future__ import annotations
-
 import os
 from collections.abc import Callable, Sequence
 from pathlib import Path

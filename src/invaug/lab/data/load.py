@@ -1,7 +1,5 @@
 """Datasets: a known name, an .npz or a folder of images becomes training, validation and test images as bytes."""
 
-from __future__ import annotations
-
 import math
 from dataclasses import dataclass
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Datasets as one .npz: x_train, y_train, x_test, y_test and perhaps classes; nothing in it is unpickled."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Any
 

@@ -3,8 +3,6 @@
 A reader is a function from the paths of the files to `Arrays` in memory or to a `Listing` of image files.
 """
 
-from __future__ import annotations
-
 import gzip
 import importlib.util
 import re

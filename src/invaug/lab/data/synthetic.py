@@ -3,8 +3,6 @@
 The datasets of the paper's synthetic experiments: `mnist+r180`, `fashion-mnist+scaled`.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Callable, Mapping
 from typing import NamedTuple

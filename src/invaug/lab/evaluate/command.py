@@ -1,7 +1,5 @@
 """`invaug evaluate`: a run measured from every side, as tables for people or as one JSON document for machines."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 from typing import Any

@@ -1,7 +1,5 @@
 """What a trained run is measured with: a device that exists, and test images that fit the run."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import torch

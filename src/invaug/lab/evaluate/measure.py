@@ -1,7 +1,5 @@
 """How good a model is: on clean images, under sets of transformations, by operation, level, class and confidence."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 from statistics import fmean

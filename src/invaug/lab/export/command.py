@@ -1,7 +1,5 @@
 """`invaug export`: the model of a run as a file that other programs read."""
 
-from __future__ import annotations
-
 import io
 import json
 import warnings

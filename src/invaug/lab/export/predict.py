@@ -1,7 +1,5 @@
 """`invaug predict`: the most probable classes of image files."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Any
 

@@ -6,8 +6,6 @@ with a large gap are then made smaller, all at once and by bisection, to find ho
 a job in the folder, so that a stopped search is resumable and seeds can train side by side.
 """
 
-from __future__ import annotations
-
 import json
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass

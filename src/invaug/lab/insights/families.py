@@ -1,7 +1,5 @@
 """Families: the operations that belong to one symmetry, how far they go, and what they do to given images."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Mapping
 

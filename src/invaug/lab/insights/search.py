@@ -1,7 +1,5 @@
 """The search: every seed under all families at their full ranges, then rounds of bisection of those not learned."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path

@@ -1,7 +1,5 @@
 """What the gammas of symmetries mean: verdicts, sentences, a ranking, and a set to train with."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from dataclasses import asdict, dataclass
 from statistics import fmean

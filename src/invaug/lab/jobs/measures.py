@@ -1,7 +1,5 @@
 """The numbers of a finished run, from its record."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Mapping, Sequence
 from itertools import pairwise

@@ -1,7 +1,5 @@
 """Where jobs are trained: one after another in this process, several processes at once, or Ray."""
 
-from __future__ import annotations
-
 import re
 import time
 from collections.abc import Callable, Iterable, Iterator

@@ -3,8 +3,6 @@
 A process that is killed costs nothing but its time: its job is started again and resumes from its checkpoint.
 """
 
-from __future__ import annotations
-
 import contextlib
 import os
 import signal

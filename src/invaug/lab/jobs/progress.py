@@ -1,7 +1,5 @@
 """The progress of many jobs: one bar over all of them on a terminal, a line for each that ends elsewhere."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field

@@ -1,7 +1,5 @@
 """Jobs on Ray: on this machine, or on a cluster by its address. Ray restarts the job of a killed worker."""
 
-from __future__ import annotations
-
 from typing import Any
 
 from invaug.lab.errors import UserError, reason_of

@@ -1,7 +1,5 @@
 """The report of many finished runs: one table in all formats, and one page."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from pathlib import Path
 

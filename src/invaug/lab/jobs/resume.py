@@ -1,7 +1,5 @@
 """How a stopped command is resumed: the same words again, in one line."""
 
-from __future__ import annotations
-
 import shlex
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager

@@ -4,8 +4,6 @@ Test images are measured once, after the last epoch. A run that holds images out
 the test images.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from typing import Any

@@ -3,8 +3,6 @@
 It exits as `invaug train` does. When the process that started it is gone, standard input ends, and it saves and ends.
 """
 
-from __future__ import annotations
-
 import os
 import signal
 import sys

@@ -3,8 +3,6 @@
 To add a model, add a function to `networks.py`, and a row to `FAMILIES` and, with its description, to `MODELS`.
 """
 
-from __future__ import annotations
-
 import re
 import sys
 from collections.abc import Callable, Iterable

@@ -4,8 +4,6 @@ Each is built from the shape of an image, the number of classes and the numbers 
 order in which layers are made, so that order is part of what a seed means.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Sequence
 from functools import partial
 from itertools import pairwise

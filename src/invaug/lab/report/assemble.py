@@ -1,7 +1,5 @@
 """What there is to show of some runs, as one document."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Sequence
 
 from invaug.lab.report.document import Document, Part, Section, Table

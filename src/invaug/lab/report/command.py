@@ -1,7 +1,5 @@
 """`invaug report`: the results of runs as one page that opens anywhere, made from their files, without torch."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from pathlib import Path
 

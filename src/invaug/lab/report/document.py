@@ -4,8 +4,6 @@ A document is described once and rendered by `page` (HTML), `terminal` (rich) an
 Texts are plain: escaping is the renderer's job.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import NamedTuple

@@ -1,7 +1,5 @@
 """Runs that differ in their seed alone belong together: which settings differ, and what a group is called."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from statistics import fmean

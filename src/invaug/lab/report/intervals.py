@@ -1,7 +1,5 @@
 """95 % intervals: Student's for means over seeds, Wilson's for a share of images."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass

@@ -1,7 +1,5 @@
 """A document as one HTML page with everything in it, every text escaped."""
 
-from __future__ import annotations
-
 from html import escape
 from itertools import groupby
 

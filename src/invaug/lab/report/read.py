@@ -1,7 +1,5 @@
 """Reading runs: config.toml, record.jsonl and what other commands left beside them, without torch and without trust."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Mapping, Sequence
 from dataclasses import replace

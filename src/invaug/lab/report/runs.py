@@ -1,7 +1,5 @@
 """Runs as the report sees them: settings, epochs, and what is wrong with their files."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any

@@ -1,7 +1,5 @@
 """Tables as data, and as HTML, CSV, Markdown and LaTeX."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass

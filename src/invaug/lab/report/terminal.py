@@ -1,7 +1,5 @@
 """Documents on a terminal: sentences and tables without lines; a figure is shown as its sentence and its numbers."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 
 from rich import table as rich

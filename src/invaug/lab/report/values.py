@@ -1,7 +1,5 @@
 """Values from files that nobody vouches for: finite numbers, short texts, tables and lists, whatever a file says."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from typing import Any
 

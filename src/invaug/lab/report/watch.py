@@ -1,7 +1,5 @@
 """`invaug watch`: the page of a run, served to this machine alone and renewed while the run is training."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path

@@ -1,7 +1,5 @@
 """`python -m invaug.lab.reproduce`: the page of all results, without torch and without a run."""
 
-from __future__ import annotations
-
 import argparse
 import sys
 from pathlib import Path

@@ -1,7 +1,5 @@
 """What an experiment is made of: cells, which are named configs, and claims, which are sentences with a rule."""
 
-from __future__ import annotations
-
 import tomllib
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass

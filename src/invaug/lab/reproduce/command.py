@@ -1,7 +1,5 @@
 """`invaug reproduce`: what is printed about an experiment before and after it runs."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace

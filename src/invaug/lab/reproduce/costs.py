@@ -1,7 +1,5 @@
 """What an experiment costs: the passes through the network, times the seconds of one."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from typing import Any, NamedTuple
 

@@ -1,7 +1,5 @@
 """The experiments, one per table and figure of the paper: read from `experiments.toml`."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Mapping
 from functools import cache
 from typing import Any, NamedTuple

@@ -1,7 +1,5 @@
 """The figures of the page: what the rows of an experiment show, as drawings of the report."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from statistics import fmean
 

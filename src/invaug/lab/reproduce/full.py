@@ -1,7 +1,5 @@
 """The cells at full scale, as the paper's text describes them and as the authors' code ran them."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Collection, Iterator
 from itertools import product

@@ -1,7 +1,5 @@
 """The outcome of an experiment, from its rows alone: the table next to the paper's, and whether its claims hold."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from typing import Any, NamedTuple

@@ -1,7 +1,5 @@
 """docs/reproduce.md: every table and figure next to the paper's, from the rows in `results/` alone."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """The paper's printed numbers, read from `paper.toml`."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple

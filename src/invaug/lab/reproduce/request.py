@@ -1,7 +1,5 @@
 """What the user asked for: which experiment, which of its cells, and where everything goes."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
 from pathlib import Path

@@ -1,7 +1,5 @@
 """The results: one row per run in `results/NAME/SCALE.jsonl`."""
 
-from __future__ import annotations
-
 import json
 import math
 from collections.abc import Iterable, Mapping

@@ -1,7 +1,5 @@
 """Runs an experiment: finished runs are read, interrupted ones resume, and the outcome is written."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 from pathlib import Path
 from typing import Any

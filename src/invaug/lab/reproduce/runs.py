@@ -1,7 +1,5 @@
 """The runs of an experiment: a job for each cell and seed, and the row that it becomes in the results."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Mapping
 from typing import Any

@@ -1,7 +1,5 @@
 """The experiments at a scale that two cores finish: read from `small.toml`, which also describes the protocol."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from dataclasses import replace
 from fnmatch import fnmatchcase

@@ -3,8 +3,6 @@
 Our own, because `atomicwrites`, the usual library, is no longer maintained and does not clean up after a killed writer.
 """
 
-from __future__ import annotations
-
 import errno
 import json
 import os

@@ -5,8 +5,6 @@ every later schema, so a damaged manifest can be told from one of a newer versio
 unpickled.
 """
 
-from __future__ import annotations
-
 import hashlib
 import json
 import os

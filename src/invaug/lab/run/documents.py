@@ -1,7 +1,5 @@
 """JSON documents that a run keeps for its page; written here, read by `report` without torch."""
 
-from __future__ import annotations
-
 import json
 import math
 from collections.abc import Mapping

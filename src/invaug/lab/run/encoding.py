@@ -4,8 +4,6 @@ JSON holds what it represents exactly. Anything else is a table whose first key 
 name of a tensor), `$float` (not a number, or infinite), `$tuple`, and `$dict` (keys that are not plain strings).
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Callable, Mapping
 from typing import Any

@@ -1,7 +1,5 @@
 """Reading files of a folder that may come from somebody else: regular files only, of a limited size, never links."""
 
-from __future__ import annotations
-
 import stat
 import tomllib
 from pathlib import Path

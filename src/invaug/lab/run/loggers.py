@@ -1,7 +1,5 @@
 """Additional logs next to the record: a CSV table, TensorBoard, Weights & Biases (offline) and MLflow (local)."""
 
-from __future__ import annotations
-
 import importlib
 import os
 import time

@@ -1,7 +1,5 @@
 """Detecting, from the record of a few epochs, an epsilon that cannot be reached."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from typing import Any
 

@@ -1,7 +1,5 @@
 """`invaug train`: from what the user gave to runs on disk and a table at the end."""
 
-from __future__ import annotations
-
 import shlex
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
@@ -53,23 +51,23 @@ def run_all(
         given = {**stored, **given}
     config = build(given)
     fabric = ranks.launch(config)
-    root = Path(ranks.first_does(fabric, lambda: str(out or folders.free_folder(folders.default_folder(config)))))
+    root = Path(ranks.on_first_rank(fabric, lambda: str(out or folders.free_folder(folders.default_folder(config)))))
     methods = dict.fromkeys([*BASELINES, config.method.name]) if compare else [config.method.name]
     places = {method: root / method if compare else root for method in methods}
     resuming = _resuming(list(places.values()), resume, compare)
-    ranks.first_does(fabric, lambda: _check_folders(resuming))
+    ranks.on_first_rank(fabric, lambda: _check_folders(resuming))
     dataset = load_once(config, fabric)
     resolved = {method: resolve_for(config.replaced(method=method), dataset, fabric) for method in places}
     check_buildable(list(resolved.values()), dataset)
     if compare:
-        ranks.first_does(fabric, lambda: folders.write_comparison(root, given))
+        ranks.on_first_rank(fabric, lambda: folders.write_comparison(root, given))
     console = Screen(quiet=quiet or not fabric.is_global_zero)
     summaries = []
     for method, folder in places.items():
         config, resume = resolved[method], resuming[folder]
         training = train_one(config, dataset, folder, fabric, console, resume=resume)
         summaries.append(summary_of(config, dataset, folder, training))
-    pages = ranks.first_does(fabric, lambda: write_pages(root, list(places.values())))
+    pages = ranks.on_first_rank(fabric, lambda: write_pages(root, list(places.values())))
     _print_summaries(console, summaries, pages)
     return summaries
 
@@ -100,7 +98,7 @@ def check_buildable(configs: list[Config], dataset: Dataset) -> None:
 
 def summary_of(config: Config, dataset: Dataset, folder: Path, training: Training) -> dict[str, Any]:
     """Return the summary of a run, which the first rank makes for all."""
-    return ranks.first_does(training.fabric, lambda: summarise(config, dataset, folder, training, dataset.test))
+    return ranks.on_first_rank(training.fabric, lambda: summarise(config, dataset, folder, training, dataset.test))
 
 
 def _print_summaries(console: Screen, summaries: list[dict[str, Any]], pages: list[str]) -> None:
@@ -132,7 +130,7 @@ def load_once(config: Config, fabric: Fabric, *, with_test: bool = True) -> Data
             load_dataset(config.data.name, data_dir=place, seed=config.run.seed, with_test=with_test, **options)
         )
 
-    ranks.first_does(fabric, load)
+    ranks.on_first_rank(fabric, load)
     if not loaded:
         load()
     return loaded[0]
@@ -157,8 +155,8 @@ def train_one(
     """
     measured = measured or Measured.held_out(dataset)
     training = prepare(config, dataset, fabric)
-    with ranks.noticing_losses(fabric), folders.locked(folder, fabric):
-        ranks.first_does(fabric, lambda: folders.begin(config, dataset, folder, resume))
+    with ranks.reporting_lost_ranks(fabric), folders.locked(folder, fabric):
+        ranks.on_first_rank(fabric, lambda: folders.begin(config, dataset, folder, resume))
         console.print(headline(config, dataset), highlight=False, soft_wrap=True)
         done = len(read(folder))
         with (

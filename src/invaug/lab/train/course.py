@@ -1,7 +1,5 @@
 """The course of gamma: whether it left zero, and whether it settled, still rises, or turned down."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import dataclass
 from statistics import fmean

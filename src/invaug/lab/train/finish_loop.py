@@ -1,7 +1,5 @@
 """The compiled loop behind `finish`: mirror, normalise and cut in one pass."""
 
-from __future__ import annotations
-
 from invaug.kernels.by_numba import compiled
 from invaug.kernels.rules import Array
 

@@ -1,7 +1,5 @@
 """The folders of runs: chosen, checked, locked by one process, and resumed only under the config they began with."""
 
-from __future__ import annotations
-
 import hashlib
 import json
 from collections.abc import Iterator, Mapping
@@ -86,7 +84,7 @@ def locked(folder: Path, fabric: Fabric) -> Iterator[None]:
             folder.mkdir(parents=True, exist_ok=True)
             stack.enter_context(RunLock(folder))
 
-        ranks.first_does(fabric, lock)
+        ranks.on_first_rank(fabric, lock)
         yield
 
 

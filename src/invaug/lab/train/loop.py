@@ -1,7 +1,5 @@
 """The training loop: Algorithm 2 over batches and epochs, saved so that a kill at any moment costs only time."""
 
-from __future__ import annotations
-
 import math
 import time
 from collections.abc import Callable, Iterator, Mapping
@@ -93,7 +91,7 @@ def fit(
             if fabric.is_global_zero:
                 row["out_of_reach"] = _out_of_reach([*rows, row], training)
                 rows.append(row)
-            ranks.first_does(fabric, lambda: record.append(row))  # noqa: B023 - called at once
+            ranks.on_first_rank(fabric, lambda: record.append(row))  # noqa: B023 - called at once
             saving.now()
             watch.epoch(row)
     return training
@@ -151,18 +149,18 @@ def one_epoch(
 def take_step(config: Config, training: Training, group: list[Batch], lr: float) -> Step:
     """Take one primal and one dual step on a group of batches; if anything is not finite, change nothing and raise."""
     fabric, steps = training.fabric, []
-    undo = training.undoing()
+    undo = training.make_undo()
     for i, batch in enumerate(group):
         # every random number of this batch comes from these four, so a resumed run repeats it
         key = (config.run.seed, training.epoch, training.batch + i, fabric.global_rank)
         seed_own(mix(*key), fabric.device)
         training.finish.generator.manual_seed(mix(*key, FINISH))
         step: Step = training.problem(training.model, batch.images, batch.targets)
-        blamed = ranks.largest(fabric, 0 if torch.isfinite(step.lagrangian) else 1 + fabric.global_rank)[0]
+        blamed = ranks.max_over_ranks(fabric, 0 if torch.isfinite(step.lagrangian) else 1 + fabric.global_rank)[0]
         if blamed:
             undo()
             message = _complaint(f"the loss is {step.lagrangian.item():g}", batch)
-            raise BadStepError(ranks.said_by(fabric, int(blamed) - 1, message))
+            raise BadStepError(ranks.broadcast_text(fabric, int(blamed) - 1, message))
         with fabric.no_backward_sync(training.model, enabled=i + 1 < len(group)):
             fabric.backward(step.lagrangian / config.train.accumulate)
         steps.append(step)
@@ -227,7 +225,7 @@ def _progress(training: Training, step: Step, total: int) -> Row:
 def _row(settings: Train, training: Training, total: int) -> Row:
     """Return the record line of the epoch, over all ranks."""
     whole = Tally(training.problem)
-    whole.restore(ranks.gathered(training.fabric, training.tally.vector()).sum(0))
+    whole.restore(ranks.gather_vectors(training.fabric, training.tally.vector()).sum(0))
     return {
         "epoch": training.epoch + 1,
         "lr": _learning_rate(settings, training, total),

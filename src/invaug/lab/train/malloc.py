@@ -1,7 +1,5 @@
 """A setting of the C library: freed memory stays with the process."""
 
-from __future__ import annotations
-
 import ctypes
 import sys
 from functools import cache

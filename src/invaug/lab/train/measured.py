@@ -41,4 +41,4 @@ def measure(
             ).items()
         }
 
-    return ranks.first_does(training.fabric, found)
+    return ranks.on_first_rank(training.fabric, found)

@@ -1,7 +1,5 @@
 """The constrained problem that a resolved config describes: the same loop for every method, with other values."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
@@ -19,7 +17,7 @@ from invaug.lab.config.schema import Config
 from invaug.lab.data.load import Dataset
 from invaug.lab.train.finish import Finish
 from invaug.lab.train.sets import transform_sets
-from invaug.lab.train.tally import finite
+from invaug.lab.train.tally import finite_or_none
 from invaug.samplers import Sampler
 
 VIEWS: Mapping[str, Any] = {"one": "one", "both": "both", "apart": views.apart}
@@ -66,7 +64,7 @@ def epsilons(config: Config) -> list[Level]:
 def final_epsilon(config: Config, rows: Sequence[Mapping[str, Any]]) -> float | None:
     """Return the epsilon of a run by its record: the given one, or what its rule had set in the last epoch."""
     if isinstance(config.method.epsilon, float):
-        return finite(config.method.epsilon)
+        return finite_or_none(config.method.epsilon)
     own = ["epsilon" in family for family in config.families.values()] or [False]
     levels = rows[-1].get("epsilon") or [] if rows else []
     return next((level for level, has_its_own in zip(levels, own, strict=False) if not has_its_own), None)

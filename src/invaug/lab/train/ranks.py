@@ -1,7 +1,5 @@
 """One run on several processes (ranks): starting them, agreeing on values, and what only the first rank does."""
 
-from __future__ import annotations
-
 import inspect
 import json
 import logging
@@ -86,7 +84,7 @@ def _sync_option() -> str:
     return "forward_sync_buffers" if "forward_sync_buffers" in options else "broadcast_buffers"
 
 
-def largest(fabric: Fabric, *numbers: float) -> list[float]:
+def max_over_ranks(fabric: Fabric, *numbers: float) -> list[float]:
     """Return the largest of each number over the ranks, the same on all of them."""
     if fabric.world_size == 1:
         return list(numbers)
@@ -95,7 +93,7 @@ def largest(fabric: Fabric, *numbers: float) -> list[float]:
     return [float(number) for number in together]
 
 
-def gathered(fabric: Fabric, vector: Tensor) -> Tensor:
+def gather_vectors(fabric: Fabric, vector: Tensor) -> Tensor:
     """Return the vectors of all ranks, shape (ranks, length), on the CPU."""
     if fabric.world_size == 1:
         return vector.cpu().unsqueeze(0)
@@ -117,7 +115,7 @@ def average_buffers(fabric: Fabric, model: nn.Module) -> None:
         buffer.copy_(part.view_as(buffer))
 
 
-def first_does(fabric: Fabric, function: Callable[[], Result]) -> Result:
+def on_first_rank(fabric: Fabric, function: Callable[[], Result]) -> Result:
     """Return what the function returns on rank 0, which must be JSON; what it raises there is raised everywhere."""
     if fabric.world_size == 1:
         return function()
@@ -128,7 +126,7 @@ def first_does(fabric: Fabric, function: Callable[[], Result]) -> Result:
             answer = {"value": function()}
         except Exception as error:
             failure, answer = error, {"error": str(error), "kind": _kind(error), "signum": getattr(error, "signum", 0)}
-    answer = json.loads(said_by(fabric, 0, json.dumps(answer)))
+    answer = json.loads(broadcast_text(fabric, 0, json.dumps(answer)))
     if failure is not None:
         raise failure
     if "error" in answer:
@@ -137,7 +135,7 @@ def first_does(fabric: Fabric, function: Callable[[], Result]) -> Result:
 
 
 @contextmanager
-def noticing_losses(fabric: Fabric) -> Iterator[None]:
+def reporting_lost_ranks(fabric: Fabric) -> Iterator[None]:
     """Turn the errors torch raises when another rank has died into one line."""
     try:
         yield
@@ -160,7 +158,7 @@ def _again(answer: Mapping[str, Any]) -> Exception:
     return error
 
 
-def said_by(fabric: Fabric, rank: int, text: str) -> str:
+def broadcast_text(fabric: Fabric, rank: int, text: str) -> str:
     """Return the text of one rank on all of them; sent as bytes in a tensor, because torch's own way unpickles."""
     if fabric.world_size == 1:
         return text

@@ -1,7 +1,5 @@
 """When a run saves its state, so that a kill at any moment costs only time."""
 
-from __future__ import annotations
-
 import time
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -33,7 +31,7 @@ class Saving:
         """Write a checkpoint."""
         training, state = self.training, self.training.state()
         step = int(training.problem.n_batches)
-        ranks.first_does(
+        ranks.on_first_rank(
             training.fabric,
             lambda: str(checkpoint.save(self.folder, state, step=step, epoch=training.epoch, meta=self.meta)),
         )
@@ -46,7 +44,7 @@ class Saving:
         settings = self.settings
         due = 0 < settings.checkpoint_steps <= self.steps or 0 < settings.checkpoint_minutes <= minutes
         # one rank's signal or clock must move all of them
-        signum, anyone_due = ranks.largest(self.training.fabric, self.signals.caught, float(due))
+        signum, anyone_due = ranks.max_over_ranks(self.training.fabric, self.signals.caught, float(due))
         if signum:
             raise Stopped(int(signum))
         if anyone_due and not last:

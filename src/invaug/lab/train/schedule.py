@@ -1,7 +1,5 @@
 """Learning rates as pure functions of the step: nothing to save, nothing to restore."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Callable
 

@@ -1,7 +1,5 @@
 """The transformations a resolved config names, as sets."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Mapping
 from dataclasses import replace
 

@@ -1,7 +1,5 @@
 """The state of a training: everything that changes during it, and nothing else."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
@@ -58,7 +56,7 @@ class Training:
             "precision": self.fabric.strategy.precision.state_dict(),
             "ema": self.average.module.state_dict() if self.average else None,
             "ema_count": int(self.average.n_averaged) if self.average else 0,
-            "tallies": ranks.gathered(self.fabric, self.tally.vector()),
+            "tallies": ranks.gather_vectors(self.fabric, self.tally.vector()),
             **{name: getattr(self, name) for name in ("batch", "seconds", "skipped", "best")},
         }
 
@@ -82,7 +80,7 @@ class Training:
         for name in ("batch", "seconds", "skipped", "best"):
             setattr(self, name, state[name])
 
-    def undoing(self) -> Callable[[], None]:
+    def make_undo(self) -> Callable[[], None]:
         """Return a function that undoes the forward passes made since, if their loss or gradient is not finite."""
         state = [*self.model.buffers(), self.problem.n_batches]
         before = [buffer.clone() for buffer in state]

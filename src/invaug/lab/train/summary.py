@@ -1,7 +1,5 @@
 """What a run ends with: its numbers, and the line of the table that shows them."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any

@@ -1,7 +1,5 @@
 """The statistics of an epoch: means over batches, and how often each transformation was kept."""
 
-from __future__ import annotations
-
 import math
 from typing import Any
 
@@ -82,11 +80,11 @@ class Tally:
         return {
             "train_loss": float(self.loss / max(self.n_images, 1)),
             "train_accuracy": float(self.correct / max(self.n_images, 1)),
-            "slack": [finite(s) for s in slack.tolist()],
-            "constraint_loss": [finite(loss) for loss in (slack + level).tolist()],
-            "epsilon": [finite(each) for each in level.tolist()],
+            "slack": [finite_or_none(s) for s in slack.tolist()],
+            "constraint_loss": [finite_or_none(loss) for loss in (slack + level).tolist()],
+            "epsilon": [finite_or_none(each) for each in level.tolist()],
             "gamma": self.problem.gamma.tolist(),
-            "acceptance": [finite(share) for share in (self.acceptance / max(self.n_batches, 1)).tolist()],
+            "acceptance": [finite_or_none(share) for share in (self.acceptance / max(self.n_batches, 1)).tolist()],
             "entropy": [entropy(counts) for counts in self.counts],
             "entropy_uniform": [
                 entropy_of_uniform(len(c.transforms.ops), int(counts.sum()))
@@ -99,7 +97,7 @@ class Tally:
         }
 
 
-def finite(number: float | None) -> float | None:
+def finite_or_none(number: float | None) -> float | None:
     """Return the number, or None if it is not finite, which JSON cannot hold: a slack without a bound, for example."""
     return number if number is not None and math.isfinite(number) else None
 

@@ -1,7 +1,5 @@
 """`invaug tune`: train the folds of every combination as jobs, and write the best config."""
 
-from __future__ import annotations
-
 import json
 import re
 from collections.abc import Mapping

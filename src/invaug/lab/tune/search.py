@@ -1,7 +1,5 @@
 """What to try next: every combination of a grid, or what Optuna asks for; and the outcome of each."""
 
-from __future__ import annotations
-
 import json
 import math
 from collections.abc import Callable, Iterator, Mapping

@@ -1,7 +1,5 @@
 """What a search found: as a table, as plain values, and as lines for people."""
 
-from __future__ import annotations
-
 import shlex
 from collections.abc import Iterator, Sequence
 from pathlib import Path

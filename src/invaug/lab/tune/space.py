@@ -1,7 +1,5 @@
 """What to search: keys of the config, each with a list of values or a range."""
 
-from __future__ import annotations
-
 import itertools
 import math
 from collections.abc import Iterator, Mapping, Sequence

@@ -1,7 +1,5 @@
 """`invaug scan`: a folder of images or an .npz checked before training, every bad or unusual file with its reason."""
 
-from __future__ import annotations
-
 import stat
 from pathlib import Path
 

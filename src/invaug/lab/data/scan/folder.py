@@ -1,7 +1,5 @@
 """A folder of images checked before training: every file it holds, and every file that training would skip."""
 
-from __future__ import annotations
-
 import os
 from collections.abc import Iterator, Sequence
 from pathlib import Path

@@ -1,7 +1,5 @@
 """An .npz checked before training: what training would refuse, and every blank or repeated image by its number."""
 
-from __future__ import annotations
-
 import hashlib
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """What a scan finds, as data."""
 
-from __future__ import annotations
-
 import json
 from collections import Counter
 from dataclasses import dataclass, field

@@ -1,7 +1,5 @@
 """A scan as a person reads it: what stops training, what is unusual, and what the images are."""
 
-from __future__ import annotations
-
 from collections import Counter
 from collections.abc import Iterator
 from statistics import median_low

@@ -1,7 +1,5 @@
 """What all drawings share: their size, texts, axes, whiskers and the legend."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Sequence
 from html import escape
 from typing import NamedTuple

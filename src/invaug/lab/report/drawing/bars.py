@@ -1,7 +1,5 @@
 """Bars beside names, and small histograms side by side."""
 
-from __future__ import annotations
-
 from invaug.lab.report.drawing import axes
 from invaug.lab.report.drawing.axes import BOTTOM, RIGHT, WIDTH, Sketch
 from invaug.lab.report.drawing.figures import Bars, Histograms

@@ -1,7 +1,5 @@
 """Figures as data: what is drawn, with a sentence that reads it and the table behind it."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 

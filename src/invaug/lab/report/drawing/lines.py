@@ -1,7 +1,5 @@
 """Numbers over epochs, drawn as lines."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from itertools import groupby
 

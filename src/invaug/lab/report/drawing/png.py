@@ -1,7 +1,5 @@
 """Figures as PNG for slides: the SVG of the page, rasterised by resvg."""
 
-from __future__ import annotations
-
 from importlib.util import find_spec
 
 from invaug.lab.report.drawing import style, svg

@@ -1,7 +1,5 @@
 """Where a number lies on the page: scales, round ticks, colours of values."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Iterable
 from dataclasses import dataclass

@@ -1,7 +1,5 @@
 """Values as colours: dots with intervals, and heat maps."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 
 from invaug.lab.report.drawing import axes

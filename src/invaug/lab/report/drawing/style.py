@@ -1,7 +1,5 @@
 """The style sheets and the script of a page, and the policy that allows nothing else."""
 
-from __future__ import annotations
-
 import base64
 import hashlib
 import re

@@ -4,8 +4,6 @@ Written here because the page may load nothing and stay small: plotly.js inline 
 twenty runs may have, and a page whose policy allows only the scripts it was made with needs one that can be read.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from html import escape
 from typing import Any

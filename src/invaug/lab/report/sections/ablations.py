@@ -1,7 +1,5 @@
 """Figures that compare experiments: error by experiment, against epsilon, against n_steps, against time."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 
 from invaug.lab.report.document import Figure, Table

@@ -1,7 +1,5 @@
 """certificate.json as sections of a document, for page and terminal: how invariant the model is, with intervals."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Sequence
 from itertools import islice
 from typing import Any

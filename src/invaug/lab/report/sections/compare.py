@@ -1,7 +1,5 @@
 """Several runs: the headline, the table of experiments, paired differences."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 
 from invaug.lab.report.document import Cell, Table, Tile

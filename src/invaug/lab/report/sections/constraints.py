@@ -1,7 +1,5 @@
 """The constraints of a run: what each is called, how it ended, what its gamma means."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import dataclass
 

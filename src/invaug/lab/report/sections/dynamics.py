@@ -1,7 +1,5 @@
 """The figures over epochs: gamma, losses, accuracy, slack, entropy and acceptance."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Sequence
 from dataclasses import replace

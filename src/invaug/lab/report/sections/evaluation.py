@@ -1,7 +1,5 @@
 """evaluation.json as parts of a document, for page and terminal: laws, operations by level, calibration, classes."""
 
-from __future__ import annotations
-
 from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from itertools import islice

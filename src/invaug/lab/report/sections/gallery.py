@@ -1,7 +1,5 @@
 """Real images on the page: what was proposed and kept, and what the model finds hardest."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Sequence
 from typing import Any

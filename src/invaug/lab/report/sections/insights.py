@@ -1,7 +1,5 @@
 """What insights.json adds: gamma of every symmetry with its interval, how far it is learned, a set to train with."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path

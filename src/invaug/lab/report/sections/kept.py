@@ -1,7 +1,5 @@
 """What was kept: how often each operation, and at which levels, in the first epoch and in the last."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Sequence
 

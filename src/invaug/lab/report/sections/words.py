@@ -1,7 +1,5 @@
 """One run in words: its headline, its verdict, its headline numbers."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 
 from invaug.lab.report.document import Tile
