@@ -96,11 +96,6 @@ def holds_epsilon(name: str) -> bool:
     return name in METHODS and METHODS[name].holds_epsilon
 
 
-def has_fixed_gamma(name: str) -> bool:
-    """Whether a method weighs the loss on transformed images with a gamma that never moves."""
-    return name in METHODS and METHODS[name].kind == "weighted"
-
-
 def check_name(name: str) -> str:
     """Return the name of a method; ValueError with the nearest ones if there is no such method."""
     if name not in METHODS:
