@@ -14,6 +14,7 @@ from typer.testing import CliRunner
 
 from invaug.lab.cli.main import app
 from invaug.lab.config import build as configs
+from invaug.lab.config.schema import PLACES, RECORDS
 from invaug.lab.errors import UserError
 from tests.support.runs import train, write_digits
 
@@ -144,12 +145,34 @@ def test_labels_out_of_range_are_refused_before_the_first_step(tmp_path: Path) -
     assert not (tmp_path / "run").exists()
 
 
-def test_help_of_every_command_has_an_example() -> None:
-    runner = CliRunner()
-    for name in ("train", "scan", "report", "watch", "evaluate", "export", "predict", "ls", "show"):
-        result = runner.invoke(app, [name, "--help"])
-        assert result.exit_code == 0
-        assert f"invaug {name}" in " ".join(result.output.split()), name
+VERBS = [str(command.name or getattr(command.callback, "__name__", "")) for command in app.registered_commands]
+
+
+def test_every_verb_is_registered() -> None:
+    reading = {"evaluate", "certify", "export", "predict", "report", "watch", "scan", "ls", "show"}
+    assert set(VERBS) == {"train", "tune", "insights", "reproduce", *reading}
+
+
+@pytest.mark.parametrize("name", VERBS)
+def test_help_of_every_command_has_an_example(name: str) -> None:
+    result = CliRunner().invoke(app, [name, "--help"])
+    assert result.exit_code == 0
+    _, found, after = " ".join(result.output.split()).partition("Example")
+    assert found
+    assert f"invaug {name}" in after
+
+
+@pytest.mark.parametrize("name", ["train", "tune"])
+def test_help_lists_common_flags_by_table_and_help_all_lists_every_setting(name: str) -> None:
+    common, everything = (CliRunner().invoke(app, [name, flag]).output for flag in ("--help", "--help-all"))
+    flags = {f"--{key.replace('_', '-')}" for key in PLACES} - {"--data"}
+    assert flags <= set(everything.split())
+    assert "--epochs" in common.split()
+    assert "--label-smoothing" not in common.split()
+    assert f"{name} --help-all" in common
+    for record in RECORDS:
+        assert f"[{record}]" in common
+        assert f"[{record}]" in everything
 
 
 def test_help_needs_no_torch() -> None:
