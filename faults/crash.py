@@ -66,7 +66,7 @@ def killed(words: list[str], whole: Ended, random: np.random.Generator, inside: 
     "kill -9 at a random moment, every third inside a slowed save: weights, optimiser, gamma, EMA and record as of "
     "the uninterrupted run",
     full=60,
-    fast=6,
+    fast=10,
 )
 def kills(tries: int, folder: Path) -> Iterable[str]:
     """Kill, resume, compare."""
@@ -81,7 +81,7 @@ def kills(tries: int, folder: Path) -> Iterable[str]:
             yield f"try {i}, killed {when}: {wrong}"
 
 
-@case("kill -9 again and again in one run: it ends as the uninterrupted one", full=25, fast=3)
+@case("kill -9 again and again in one run: it ends as the uninterrupted one", full=25, fast=5)
 def many_kills(tries: int, folder: Path) -> Iterable[str]:
     """Kill one run that many times, a few steps apart."""
     settings = {"epochs": 12, "checkpoint_steps": 1}

@@ -132,7 +132,7 @@ def uneven(tries: int, folder: Path) -> Iterator[str]:
 @case("only rank 0 writes into the run's folder", full=3, fast=0)
 def one_writer(tries: int, folder: Path) -> Iterator[str]:
     logs = folder / "logs.toml"
-    logs.write_text('log = ["csv"]\n')  # as a flag, torchrun would take --log for its own
+    logs.write_text('[run]\nlog = ["csv"]\n')  # as a flag, torchrun would take --log for its own
     for n in (2, 3, 4)[:tries]:
         found = ran(folder, small.write_data(folder), n, batch_size=4, config=logs)
         written = [len((found.log / f"writes-{rank}").read_text().splitlines()) for rank in range(n)]
@@ -224,7 +224,7 @@ def count_lines(path: Path) -> int:
     return path.read_bytes().count(b"\n") if path.exists() else 0
 
 
-@case("a rank killed with -9 is restarted by torchrun: same bytes as the uninterrupted run", full=20, fast=0)
+@case("a rank killed with -9 is restarted by torchrun: same bytes as the uninterrupted run", full=20, fast=1)
 def killed_ranks(tries: int, folder: Path) -> Iterator[str]:
     dice, per_run = random.Random(3), 5
     data = small.write_data(folder, n_train=160)
