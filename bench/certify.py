@@ -125,11 +125,14 @@ def main() -> None:
         ["all transformations of all images", "seconds", "ratio"],
         [[f"invaug certify ({n_all} transformations)", f"{seconds:.1f}", "1.0"]]
         + [
-            [f"Pillow, then batches of {batch} (from {len(rows)} transformations, scaled)", f"{taken:.1f}",
-             f"{taken / seconds:.1f}"]
+            [
+                f"Pillow, then batches of {batch} (from {len(rows)} transformations, scaled)",
+                f"{taken:.1f}",
+                f"{taken / seconds:.1f}",
+            ]
             for batch, taken in scaled.items()
         ],
-    )  # fmt: skip
+    )
     print(f"largest difference between a loss of ours and of the peer: {agree:.1e}")
     print(f"goal: {GOAL:g} s, {'met' if seconds <= GOAL else 'missed'}")
     if given.json:

@@ -30,10 +30,15 @@ def digits() -> tuple[Split, Split]:
 def network() -> nn.Module:
     torch.manual_seed(0)
     return nn.Sequential(
-        nn.Conv2d(1, 16, 3, stride=2), nn.BatchNorm2d(16), nn.ReLU(),
-        nn.Conv2d(16, 32, 3, stride=2), nn.BatchNorm2d(32), nn.ReLU(),
-        nn.Flatten(), nn.Linear(32 * 6 * 6, 10),
-    )  # fmt: skip
+        nn.Conv2d(1, 16, 3, stride=2),
+        nn.BatchNorm2d(16),
+        nn.ReLU(),
+        nn.Conv2d(16, 32, 3, stride=2),
+        nn.BatchNorm2d(32),
+        nn.ReLU(),
+        nn.Flatten(),
+        nn.Linear(32 * 6 * 6, 10),
+    )
 
 
 def train(problem: InvarianceConstrained, model: nn.Module, data: Split, epochs: int) -> None:

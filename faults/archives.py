@@ -84,7 +84,7 @@ TARS: dict[str, Callable[[Path], bytes]] = {
     "negative size": lambda outside: member("back", b"", size=-1024),
     "the same name twice": lambda outside: member(FIRST, records(1, 0)) + member(FIRST, SECRET),
     "NUL in a name": lambda outside: member(f"{FIRST}\0.txt", records(1, 0)) + member(f"{outside}/evil.bin\0x", SECRET),
-}  # fmt: skip
+}
 """What precedes the true files in a tar, given the folder that must stay as it is."""
 
 
@@ -145,7 +145,7 @@ ZIPS: dict[str, Callable[[Path], list[Entry]]] = {
     "NUL in a name": lambda outside: [Entry(f"{outside}/evil\0.JPEG", jpeg(1))],
     "image that grows to 100 MB": lambda outside: [Entry(IMAGE, bytes(100_000_000))],
     "image of 144 million pixels": lambda outside: [Entry(IMAGE, bomb())],
-}  # fmt: skip
+}
 """What is added to the official zip of a small Tiny ImageNet, given the folder that must stay as it is."""
 
 
@@ -164,8 +164,10 @@ def bomb() -> bytes:
 def idx_files() -> dict[str, bytes]:
     """Return the four files of a small MNIST."""
     pixels = np.random.default_rng(0).integers(256, size=(20, 28, 28), dtype=np.uint8)
-    content = {3: b"\0\0\x08\x03" + struct.pack(">III", 20, 28, 28) + pixels.tobytes(),
-               1: b"\0\0\x08\x01" + struct.pack(">I", 20) + bytes(i % 10 for i in range(20))}  # fmt: skip
+    content = {
+        3: b"\0\0\x08\x03" + struct.pack(">III", 20, 28, 28) + pixels.tobytes(),
+        1: b"\0\0\x08\x01" + struct.pack(">I", 20) + bytes(i % 10 for i in range(20)),
+    }
     names = [file.name for file in sources.SOURCES["mnist"].files]
     return {name: gzip.compress(content[3 if "idx3" in name else 1]) for name in names}
 

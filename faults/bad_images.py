@@ -161,7 +161,7 @@ KINDS = (
     Kind("two\nlines\x1b[31m.png", partial(_save, make=partial(photograph, 7), kind="PNG"), False, "odd name"),
     Kind(os.fsdecode(b"latin-\xe9.png"), partial(_save, make=partial(photograph, 8), kind="PNG"), False, "UTF-8"),
     Kind("link.png", _to_another, False, "a link to"),
-)  # fmt: skip
+)
 
 
 def write_folder(root: Path, n_good: int, *kinds: Kind) -> Path:

@@ -65,8 +65,11 @@ def shown_name(kind: Kind) -> str:
     return kind.name.encode("utf-8", "surrogateescape").decode("utf-8", "replace")
 
 
-@case("bad and odd image files: `invaug scan` names each with its reason, and whether training stops on it",
-      full=40, fast=40)  # fmt: skip
+@case(
+    "bad and odd image files: `invaug scan` names each with its reason, and whether training stops on it",
+    full=40,
+    fast=40,
+)
 def scan_names_all(tries: int, folder: Path) -> Iterable[str]:
     """Scan one folder that holds them all."""
     root = write_folder(folder / "data", 20, *KINDS[:tries])
@@ -86,8 +89,12 @@ def scan_names_all(tries: int, folder: Path) -> Iterable[str]:
     yield from (f"{name} is good but named" for name in sorted(good))
 
 
-@case("an image file that cannot be used among good ones: `invaug train` names it and stops before the run's folder is "
-      "made", full=25, fast=25)  # fmt: skip
+@case(
+    "an image file that cannot be used among good ones: `invaug train` names it and stops before the run's folder is "
+    "made",
+    full=25,
+    fast=25,
+)
 def train_refuses(tries: int, folder: Path) -> Iterable[str]:
     """Train on folders with one bad file each."""
     for i, kind in enumerate([kind for kind in KINDS if kind.bad][:tries]):
@@ -99,8 +106,11 @@ def train_refuses(tries: int, folder: Path) -> Iterable[str]:
             yield f"{kind.name}: the run was begun"
 
 
-@case("bad image files and --on-bad skip: up to 1 % are left out and named and training ends well, one more is refused",
-      full=8, fast=2)  # fmt: skip
+@case(
+    "bad image files and --on-bad skip: up to 1 % are left out and named and training ends well, one more is refused",
+    full=8,
+    fast=2,
+)
 def skip_has_a_quota(tries: int, folder: Path) -> Iterable[str]:
     """Train on folders of 100 or 200 files of which as many as allowed, or one more, are bad."""
     chosen = [kind for kind in KINDS if kind.bad]
@@ -142,8 +152,12 @@ print(peak() - before, sum("limit of" in reason for reason in reasons))
 """
 
 
-@case("a PNG, GIF, BMP or TIFF of 144 or 900 million pixels: what training, scan and predict call refuses it by its "
-      "header, for less than 100 MB", full=8, fast=2)  # fmt: skip
+@case(
+    "a PNG, GIF, BMP or TIFF of 144 or 900 million pixels: what training, scan and predict call refuses it by its "
+    "header, for less than 100 MB",
+    full=8,
+    fast=2,
+)
 def bombs(tries: int, folder: Path) -> Iterable[str]:
     """Look at a bomb in a fresh process and read its peak of memory."""
     for i, (make, side) in enumerate(BOMBS[:tries]):
@@ -198,11 +212,15 @@ WRONG_LABELS: dict[str, tuple[Callable[[Path], Path], str]] = {
     "one class": (changed(y_train=0 * LABELS, y_test=np.zeros(16, int)), "at least two classes"),
     "a class folder without images": (empty_class, "emu holds no image"),
     "one class folder": (one_class, "has one class, cat"),
-}  # fmt: skip
+}
 
 
-@case("labels -1, too large, float, NaN, missing, a class without images, one class: one line before the first step; "
-      "`invaug scan` exits with 1", full=12, fast=12)  # fmt: skip
+@case(
+    "labels -1, too large, float, NaN, missing, a class without images, one class: one line before the first step; "
+    "`invaug scan` exits with 1",
+    full=12,
+    fast=12,
+)
 def labels(tries: int, folder: Path) -> Iterable[str]:
     """Train on and scan data with wrong labels."""
     for i, (name, (write, reason)) in enumerate(list(WRONG_LABELS.items())[:tries]):
@@ -239,8 +257,12 @@ def harmless(name: str, folder: Path, known: str, wanted: bytes) -> Iterator[str
         yield f"{name}: something was written"
 
 
-@case("hostile tars (outward names and links, devices, pipes, sizes that lie): refused or read right, and no file is "
-      "written", full=14, fast=14)  # fmt: skip
+@case(
+    "hostile tars (outward names and links, devices, pipes, sizes that lie): refused or read right, and no file is "
+    "written",
+    full=14,
+    fast=14,
+)
 def tars(tries: int, folder: Path) -> Iterable[str]:
     """Load a dataset from tars that mean harm."""
     true = [cifar10_files()[f"data_batch_{i}.bin"] for i in range(1, 6)]
@@ -252,8 +274,7 @@ def tars(tries: int, folder: Path) -> Iterable[str]:
         yield from harmless(name, folder / str(i), "cifar10", wanted)
 
 
-@case("hostile zips (outward names, links, NUL, bombs): refused or read right, and no file is written",
-      full=6, fast=6)  # fmt: skip
+@case("hostile zips (outward names, links, NUL, bombs): refused or read right, and no file is written", full=6, fast=6)
 def zips(tries: int, folder: Path) -> Iterable[str]:
     """Load a dataset from zips that mean harm."""
     from invaug.lab.data.load import load_dataset
@@ -277,8 +298,9 @@ def change_one_byte(path: Path, chance: random.Random) -> bytes:
     return before
 
 
-@case("one changed byte in a cached official file (IDX, CIFAR, SVHN, Tiny ImageNet): refused at load",
-      full=100, fast=100)  # fmt: skip
+@case(
+    "one changed byte in a cached official file (IDX, CIFAR, SVHN, Tiny ImageNet): refused at load", full=100, fast=100
+)
 def changed_bytes(tries: int, folder: Path) -> Iterable[str]:
     """Change a byte, load, put it back, load."""
     from invaug.lab.data.load import load_dataset
@@ -312,8 +334,11 @@ def changed_npz(tries: int, folder: Path) -> Iterable[str]:
         before = change_one_byte(path, chance)
         try:
             found = load_dataset(str(path))
-            pairs = [(getattr(a, name), getattr(b, name)) for name in ("images", "targets")
-                     for a, b in ((whole.train, found.train), (whole.test, found.test))]  # fmt: skip
+            pairs = [
+                (getattr(a, name), getattr(b, name))
+                for name in ("images", "targets")
+                for a, b in ((whole.train, found.train), (whole.test, found.test))
+            ]
             if not all(a.equal(b) for a, b in pairs):
                 yield "loaded, and other images or labels"
         except UserError as error:
@@ -322,8 +347,11 @@ def changed_npz(tries: int, folder: Path) -> Iterable[str]:
         path.write_bytes(before)
 
 
-@case("an image damaged after it was found good, its size and time of modification put back: found again",
-      full=40, fast=10)  # fmt: skip
+@case(
+    "an image damaged after it was found good, its size and time of modification put back: found again",
+    full=40,
+    fast=10,
+)
 def damaged_later(tries: int, folder: Path) -> Iterable[str]:
     """Check folders, wait until that is remembered for good, damage one image of each, check again."""
     from invaug.lab.data import cache, check
@@ -354,8 +382,7 @@ def damage(path: Path) -> None:
     os.utime(path, ns=(before.st_atime_ns, before.st_mtime_ns))
 
 
-@case("kill -9 of a process that decodes images, at a random moment: exit 1 and one line that says so",
-      full=10, fast=1)  # fmt: skip
+@case("kill -9 of a process that decodes images, at a random moment: exit 1 and one line that says so", full=10, fast=1)
 def killed_worker(tries: int, folder: Path) -> Iterable[str]:
     """Train with two workers in a process of its own and kill one of them."""
     root, chance = write_folder(folder / "data", 60), random.Random(0)

@@ -18,21 +18,41 @@ from tests.support.problems import (
 )
 
 TRIVIAL_AUGMENT = [
-    "Identity", "AutoContrast", "Equalize", "Rotate", "Solarize", "Color", "Posterize", "Contrast", "Brightness",
-    "Sharpness", "ShearX", "ShearY", "TranslateX", "TranslateY",
-]  # fmt: skip
+    "Identity",
+    "AutoContrast",
+    "Equalize",
+    "Rotate",
+    "Solarize",
+    "Color",
+    "Posterize",
+    "Contrast",
+    "Brightness",
+    "Sharpness",
+    "ShearX",
+    "ShearY",
+    "TranslateX",
+    "TranslateY",
+]
 
 # what the paper says and what the authors' code runs, as facts.md has them
 PUBLISHED = {
     "paper": {
-        "n_proposals": 3, "dual_lr": 1e-3, "gamma": {1: 0.0, 2: 0.0}, "scoring": "frozen",
-        "ops": TRIVIAL_AUGMENT, "levels": range(30),
+        "n_proposals": 3,
+        "dual_lr": 1e-3,
+        "gamma": {1: 0.0, 2: 0.0},
+        "scoring": "frozen",
+        "ops": TRIVIAL_AUGMENT,
+        "levels": range(30),
     },
     "authors-code": {
-        "n_proposals": 2, "dual_lr": 1e-4, "gamma": {1: 0.0, 2: 1.0}, "scoring": "train",
-        "ops": TRIVIAL_AUGMENT[1:], "levels": range(1, 30),
+        "n_proposals": 2,
+        "dual_lr": 1e-4,
+        "gamma": {1: 0.0, 2: 1.0},
+        "scoring": "train",
+        "ops": TRIVIAL_AUGMENT[1:],
+        "levels": range(1, 30),
     },
-}  # fmt: skip
+}
 
 
 def test_both_presets_ship_by_name():

@@ -474,10 +474,17 @@ def two_constraints(**settings):
 @pytest.mark.parametrize(
     ("slack", "expected"),
     [
-        (1.0, 1.1), (-2.0, 0.8), (-20.0, 0.0), (0.0, 1.0), (math.nan, 1.0), (math.inf, 1.0), (-math.inf, 0.0),
-        (1e307, 1e306), (3e307, 3e306),
+        (1.0, 1.1),
+        (-2.0, 0.8),
+        (-20.0, 0.0),
+        (0.0, 1.0),
+        (math.nan, 1.0),
+        (math.inf, 1.0),
+        (-math.inf, 0.0),
+        (1e307, 1e306),
+        (3e307, 3e306),
     ],
-)  # fmt: skip
+)
 def test_dual_step_is_gamma_plus_slack_cut_at_zero(slack, expected):
     problem = two_constraints(dual_lr=0.1, gamma_init=1.0)
     problem.dual_step(torch.tensor([slack, 0.0], dtype=torch.float64))

@@ -28,10 +28,14 @@ def smoothed(losses: np.ndarray, c: float) -> np.ndarray:
     """Solve max Σ λℓ − c Σ λ² over distributions numerically (the paper prints a plus, its derivation a minus)."""
     n = len(losses)
     found = minimize(
-        lambda p: c * p @ p - p @ losses, np.full(n, 1 / n), jac=lambda p: 2 * c * p - losses, method="SLSQP",
-        bounds=[(0, None)] * n, constraints=[LinearConstraint(np.ones((1, n)), 1, 1)],
+        lambda p: c * p @ p - p @ losses,
+        np.full(n, 1 / n),
+        jac=lambda p: 2 * c * p - losses,
+        method="SLSQP",
+        bounds=[(0, None)] * n,
+        constraints=[LinearConstraint(np.ones((1, n)), 1, 1)],
         options={"ftol": 1e-14, "maxiter": 1000},
-    )  # fmt: skip
+    )
     return np.asarray(found.x)
 
 

@@ -24,10 +24,14 @@ from tests.support.images import real_images
 MEAN, STD = (0.2, 0.15, 0.1), (0.3, 0.25, 0.2)
 CLASSES = ("a", "b", "c")
 SMALL = TransformSet(
-    (Op("Rotate", ops.rotate, 0, 90, signed=True, whole=True), Op("Posterize", ops.posterize, 8, 4, whole=True),
-     Op("Equalize", ops.equalize), Op("TranslateX", ops.translate_x, 0, 20, signed=True, whole=True)),
+    (
+        Op("Rotate", ops.rotate, 0, 90, signed=True, whole=True),
+        Op("Posterize", ops.posterize, 8, 4, whole=True),
+        Op("Equalize", ops.equalize),
+        Op("TranslateX", ops.translate_x, 0, 20, signed=True, whole=True),
+    ),
     n_levels=6,
-)  # fmt: skip
+)
 PLACED = TransformSet((Op("Cutout", ops.cutout, 0, 8, whole=True, placed=True),))
 
 

@@ -10,10 +10,23 @@ from invaug.lab.reproduce.rows import DONE, Row
 
 ROOT = Path(__file__).parents[2]
 NAMES = (
-    "pilot", "table-1", "table-2", "figure-epsilon", "figure-uniform", "figure-steps", "figure-steps-dual",
-    "table-synthetic", "figure-dual", "figure-epochs", "figure-frequency", "figure-levels", "table-runtime",
-    "table-views", "table-bias", "table-epsilon-rule",
-)  # fmt: skip
+    "pilot",
+    "table-1",
+    "table-2",
+    "figure-epsilon",
+    "figure-uniform",
+    "figure-steps",
+    "figure-steps-dual",
+    "table-synthetic",
+    "figure-dual",
+    "figure-epochs",
+    "figure-frequency",
+    "figure-levels",
+    "table-runtime",
+    "table-views",
+    "table-bias",
+    "table-epsilon-rule",
+)
 EVERY = [(name, scale) for name in NAMES for scale in SCALES]
 
 

@@ -37,13 +37,37 @@ OPS = ("Identity", "Rotate", "TranslateX", "Contrast")
 
 
 HOSTILE = (
-    "<script>alert(1)</script>", "</title><script>alert(1)</script>", "</style><script>alert(1)</script>", "&lt;b&gt;",
-    "\"><img src=x onerror=alert(1)>", "' onmouseover='alert(1)", "<svg onload=alert(1)>", "<iframe src=//evil>",
-    "<!--", "-->", "]]>", "<![CDATA[", "javascript:alert(1)", "{{7*7}}", "${7*7}", "%3Cscript%3E", "</svg><script>",
-    "<a href=http://evil>x</a>", "<base href=//evil>", "<meta http-equiv=refresh content=0>", "\x1b[31mred", "a\x00b",
-    "\u202etxt.exe", "\u2028x", "\ud800", "=1+1", "@SUM(A1)", "\\input{x}$_^#&%~", "| --- | [x](http://evil)",
+    "<script>alert(1)</script>",
+    "</title><script>alert(1)</script>",
+    "</style><script>alert(1)</script>",
+    "&lt;b&gt;",
+    '"><img src=x onerror=alert(1)>',
+    "' onmouseover='alert(1)",
+    "<svg onload=alert(1)>",
+    "<iframe src=//evil>",
+    "<!--",
+    "-->",
+    "]]>",
+    "<![CDATA[",
+    "javascript:alert(1)",
+    "{{7*7}}",
+    "${7*7}",
+    "%3Cscript%3E",
+    "</svg><script>",
+    "<a href=http://evil>x</a>",
+    "<base href=//evil>",
+    "<meta http-equiv=refresh content=0>",
+    "\x1b[31mred",
+    "a\x00b",
+    "\u202etxt.exe",
+    "\u2028x",
+    "\ud800",
+    "=1+1",
+    "@SUM(A1)",
+    "\\input{x}$_^#&%~",
+    "| --- | [x](http://evil)",
     "Käfer 日本 🐞",
-)  # fmt: skip
+)
 
 
 def toml_text(value: object) -> str:
@@ -52,20 +76,42 @@ def toml_text(value: object) -> str:
 
 
 def write_run(
-    folder: Path, *, epochs: int = 6, method: str = "constrained", epsilon: float | None = 0.8, seed: int = 0,
-    accuracy: float = 0.9, slack: float = -0.1, gamma: float = 0.12, data: str = "digits", n_constraints: int = 1,
-    seconds: float = 1.0, n_steps: int = 1, planned: int | None = None, n_levels: int = 31,
-) -> Path:  # fmt: skip
+    folder: Path,
+    *,
+    epochs: int = 6,
+    method: str = "constrained",
+    epsilon: float | None = 0.8,
+    seed: int = 0,
+    accuracy: float = 0.9,
+    slack: float = -0.1,
+    gamma: float = 0.12,
+    data: str = "digits",
+    n_constraints: int = 1,
+    seconds: float = 1.0,
+    n_steps: int = 1,
+    planned: int | None = None,
+    n_levels: int = 31,
+) -> Path:
     """Write the folder of a run that ends with these numbers."""
     folder.mkdir(parents=True, exist_ok=True)
     plain = method in ("none", "trivial")
     settings_ = {
-        "data": f"/home/somebody/{data}", "data_dir": "/home/somebody", "model": "cnn-small", "method": method,
-        "preset": "default", "set": "wide", "n_steps": n_steps, "epochs": planned or epochs, "seed": seed,
-    }  # fmt: skip
+        "data": f"/home/somebody/{data}",
+        "data_dir": "/home/somebody",
+        "model": "cnn-small",
+        "method": method,
+        "preset": "default",
+        "set": "wide",
+        "n_steps": n_steps,
+        "epochs": planned or epochs,
+        "seed": seed,
+    }
     settings_ |= {} if plain or epsilon is None else {"epsilon": epsilon}
-    parts = {"versions": {"invaug": "0.1.0"}, "dataset": {"name": data, "classes": ["a", "b"]},
-              "dataset.images": {"train": 4000, "test": 1000}}  # fmt: skip
+    parts = {
+        "versions": {"invaug": "0.1.0"},
+        "dataset": {"name": data, "classes": ["a", "b"]},
+        "dataset.images": {"train": 4000, "test": 1000},
+    }
     lines = []
     for name, table in {**nest(settings_), **parts}.items():
         lines += [f"[{name}]", *(f"{key} = {toml_text(value)}" for key, value in table.items())]
@@ -74,14 +120,24 @@ def write_run(
     rows = []
     for i in range(1, epochs + 1):
         share = i / epochs
-        rows.append({
-            "epoch": i, "train_loss": 2 - share, "train_accuracy": 0.5 + 0.4 * share, "test_loss": 1 - 0.5 * share,
-            "test_accuracy": accuracy - 0.2 * (1 - share), "slack": [slack + 1 - share] * n, "seconds": seconds,
-            "constraint_loss": [slack + 1 - share + (epsilon or 0.0)] * n, "gamma": [gamma * min(2 * share, 1)] * n,
-            "acceptance": [0.7] * n, "entropy": [1.3 - 0.1 * share] * n, "out_of_reach": [False] * n,
-            "kept": [{op: [1 + k * (op == "Rotate") for k in range(n_levels)] for op in OPS}] * n,
-            "skipped_batches": 0,
-        })  # fmt: skip
+        rows.append(
+            {
+                "epoch": i,
+                "train_loss": 2 - share,
+                "train_accuracy": 0.5 + 0.4 * share,
+                "test_loss": 1 - 0.5 * share,
+                "test_accuracy": accuracy - 0.2 * (1 - share),
+                "slack": [slack + 1 - share] * n,
+                "seconds": seconds,
+                "constraint_loss": [slack + 1 - share + (epsilon or 0.0)] * n,
+                "gamma": [gamma * min(2 * share, 1)] * n,
+                "acceptance": [0.7] * n,
+                "entropy": [1.3 - 0.1 * share] * n,
+                "out_of_reach": [False] * n,
+                "kept": [{op: [1 + k * (op == "Rotate") for k in range(n_levels)] for op in OPS}] * n,
+                "skipped_batches": 0,
+            }
+        )
     write_rows(folder, rows)
     return folder
 
@@ -116,8 +172,11 @@ def sweep(folder: Path) -> list[Path]:
         common = {"seed": seed, "epochs": 4}
         runs.append(write_run(folder / f"ta{seed}", method="trivial", accuracy=0.8 + luck, seconds=1.0, **common))
         for eps, accuracy, gamma in ((0.6, 0.84, 0.3), (1.0, 0.86, 0.2), (1.6, 0.83, 0.1)):
-            runs.append(write_run(folder / f"e{eps}-{seed}", epsilon=eps, accuracy=accuracy + luck, gamma=gamma,
-                                  seconds=2.5, **common))  # fmt: skip
+            runs.append(
+                write_run(
+                    folder / f"e{eps}-{seed}", epsilon=eps, accuracy=accuracy + luck, gamma=gamma, seconds=2.5, **common
+                )
+            )
         runs.append(
             write_run(folder / f"u{seed}", method="uniform", epsilon=1.0, accuracy=0.82 + luck, seconds=2, **common)
         )
@@ -149,14 +208,31 @@ def hostile_page(folder: Path, name: str) -> str:
     config = (runs[0] / "config.toml").read_text(encoding="utf-8")
     (runs[0] / "config.toml").write_text(config.replace('"cnn-small"', toml_text(name)), encoding="utf-8")
     evaluation = {
-        "classes": {name: {"accuracy": 0.5, "images": 3}}, "levels": {name: [{"level": 1, "accuracy": 0.5}]},
-        "clean": {"accuracy": 0.9, "loss": 0.1}, "calibration": [{"confidence": 0.5, "accuracy": 0.5, "images": 3}],
-        "gallery": [{"class": name, "original": "data:image/png;base64,AAAA",
-                     "proposals": [{"image": name, "op": name, "loss": 1.0},
-                                   {"image": "data:image/png;base64,AAAA", "op": name, "loss": 1.0, "kept": True}]}],
-        "hardest": [{"class": name, "original": "data:image/png;base64,AAAA", "op": name, "seen": name, "loss": 2.0,
-                     "image": "data:image/png;base64,AAAA"}],
-    }  # fmt: skip
+        "classes": {name: {"accuracy": 0.5, "images": 3}},
+        "levels": {name: [{"level": 1, "accuracy": 0.5}]},
+        "clean": {"accuracy": 0.9, "loss": 0.1},
+        "calibration": [{"confidence": 0.5, "accuracy": 0.5, "images": 3}],
+        "gallery": [
+            {
+                "class": name,
+                "original": "data:image/png;base64,AAAA",
+                "proposals": [
+                    {"image": name, "op": name, "loss": 1.0},
+                    {"image": "data:image/png;base64,AAAA", "op": name, "loss": 1.0, "kept": True},
+                ],
+            }
+        ],
+        "hardest": [
+            {
+                "class": name,
+                "original": "data:image/png;base64,AAAA",
+                "op": name,
+                "seen": name,
+                "loss": 2.0,
+                "image": "data:image/png;base64,AAAA",
+            }
+        ],
+    }
     (runs[0] / "evaluation.json").write_text(json.dumps(evaluation))
     found = document_of(read_runs(runs))
     for table in found.tables:

@@ -49,12 +49,25 @@ def layers(draw: Draw) -> list[Draw]:
 
 
 FILE_OPS: list[tuple[str, float, float]] = [
-    ("Identity", 0.0, 1.0), ("ShearX", -0.3, 0.3), ("ShearY", -0.3, 0.3), ("TranslateX", -0.45, 0.45),
-    ("TranslateY", -0.45, 0.45), ("Rotate", -30.0, 30.0), ("AutoContrast", 0.0, 1.0), ("Invert", 0.0, 1.0),
-    ("Equalize", 0.0, 1.0), ("Solarize", 0.0, 256.0), ("Posterize", 4.0, 8.0), ("Contrast", 0.1, 1.9),
-    ("Color", 0.1, 1.9), ("Brightness", 0.1, 1.9), ("Sharpness", 0.1, 1.9), ("RandFlip", 0.0, 1.0),
-    ("RandCutout", 0.0, 1.0), ("RandCrop", 0.0, 1.0),
-]  # fmt: skip
+    ("Identity", 0.0, 1.0),
+    ("ShearX", -0.3, 0.3),
+    ("ShearY", -0.3, 0.3),
+    ("TranslateX", -0.45, 0.45),
+    ("TranslateY", -0.45, 0.45),
+    ("Rotate", -30.0, 30.0),
+    ("AutoContrast", 0.0, 1.0),
+    ("Invert", 0.0, 1.0),
+    ("Equalize", 0.0, 1.0),
+    ("Solarize", 0.0, 256.0),
+    ("Posterize", 4.0, 8.0),
+    ("Contrast", 0.1, 1.9),
+    ("Color", 0.1, 1.9),
+    ("Brightness", 0.1, 1.9),
+    ("Sharpness", 0.1, 1.9),
+    ("RandFlip", 0.0, 1.0),
+    ("RandCutout", 0.0, 1.0),
+    ("RandCrop", 0.0, 1.0),
+]
 
 
 WITHOUT_MAGNITUDE = {"Identity", "AutoContrast", "Invert", "Equalize", "RandFlip", "RandCutout", "RandCrop"}

@@ -79,10 +79,16 @@ def test_autoaugment_draws_pairs_with_their_published_probabilities(dataset: str
 @pytest.mark.parametrize(
     ("dataset", "table"),
     [
-        ("cifar10", "cifar10"), ("cifar100", "cifar10"), ("svhn", "svhn"), ("imagenet", "imagenet"),
-        ("imagenet100", "imagenet"), ("tiny-imagenet", "imagenet"), ("mnist", "imagenet"), ("photos", "imagenet"),
+        ("cifar10", "cifar10"),
+        ("cifar100", "cifar10"),
+        ("svhn", "svhn"),
+        ("imagenet", "imagenet"),
+        ("imagenet100", "imagenet"),
+        ("tiny-imagenet", "imagenet"),
+        ("mnist", "imagenet"),
+        ("photos", "imagenet"),
     ],
-)  # fmt: skip
+)
 def test_dataset_chooses_its_table(dataset: str, table: str) -> None:
     chosen, named = (autoaugment.autoaugment(name).draw(500, generator=seeded(0)) for name in (dataset, table))
     assert torch.equal(chosen.magnitude, named.magnitude)

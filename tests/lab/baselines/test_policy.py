@@ -114,9 +114,21 @@ def test_randaugment_is_pillow_byte_for_byte(
 
 
 RANDAUGMENT_OPS = [
-    "Identity", "AutoContrast", "Equalize", "Rotate", "Solarize", "Color", "Posterize", "Contrast", "Brightness",
-    "Sharpness", "ShearX", "ShearY", "TranslateX", "TranslateY",
-]  # fmt: skip
+    "Identity",
+    "AutoContrast",
+    "Equalize",
+    "Rotate",
+    "Solarize",
+    "Color",
+    "Posterize",
+    "Contrast",
+    "Brightness",
+    "Sharpness",
+    "ShearX",
+    "ShearY",
+    "TranslateX",
+    "TranslateY",
+]
 
 
 @pytest.mark.parametrize("n_ops", [1, 2, 3])

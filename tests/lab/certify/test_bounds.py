@@ -160,10 +160,14 @@ def test_images_that_are_not_decided_count_for_neither_side() -> None:
 
 
 @pytest.mark.parametrize("confidence", [0.0, 1.0, -1.0, 95.0, math.nan])
-@pytest.mark.parametrize("bound", [
-    lambda c: bounds.clopper_pearson(1, 2, c),
-    lambda c: bounds.mean_interval([0.5], c), lambda c: bounds.screened_share(1, 1, 2, 0.01, c),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    "bound",
+    [
+        lambda c: bounds.clopper_pearson(1, 2, c),
+        lambda c: bounds.mean_interval([0.5], c),
+        lambda c: bounds.screened_share(1, 1, 2, 0.01, c),
+    ],
+)
 def test_a_confidence_that_is_none_is_refused(bound, confidence: float) -> None:
     with pytest.raises(ValueError, match=f"confidence must lie strictly between 0 and 1, got {confidence}"):
         bound(confidence)

@@ -124,9 +124,15 @@ def test_operations_and_levels_are_those_of_the_loops(exact: dict[str, Any], loo
     assert [row["level"] for row in exact["levels"]["Posterize"]] == [0, 2, 3, 4, 5]  # level 1 keeps 8 bits as well
 
 
-@pytest.mark.parametrize("transforms", [
-    SMALL, sets.wide(), sets.standard(7, min_level=1, identity=False), sets.wide(5),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    "transforms",
+    [
+        SMALL,
+        sets.wide(),
+        sets.standard(7, min_level=1, identity=False),
+        sets.wide(5),
+    ],
+)
 def test_each_distinct_transformation_has_the_probability_of_all_its_levels_and_signs(transforms: TransformSet) -> None:
     expected: Counter[tuple[str, float]] = Counter()
     for name, size, share in drawable(transforms):
@@ -189,10 +195,14 @@ def test_lambda_c_is_uniform_where_no_loss_is_and_infinite_where_one_is() -> Non
 @pytest.mark.parametrize(
     ("ends", "epsilon", "said"),
     [
-        ([0.1, 0.5], 0.5, "met"), ([0.5, 0.9], 0.5, "not shown"), ([0.6, 0.9], 0.5, "violated"),
-        ([0.1, None], 0.5, "not shown"), ([0.6, None], 0.5, "violated"), ([0.1, 0.5], None, None),
+        ([0.1, 0.5], 0.5, "met"),
+        ([0.5, 0.9], 0.5, "not shown"),
+        ([0.6, 0.9], 0.5, "violated"),
+        ([0.1, None], 0.5, "not shown"),
+        ([0.6, None], 0.5, "violated"),
+        ([0.1, 0.5], None, None),
     ],
-)  # fmt: skip
+)
 def test_a_verdict_needs_the_whole_interval_on_one_side(ends: Any, epsilon: float | None, said: str | None) -> None:
     assert certificate.verdict(ends, epsilon) == said
 

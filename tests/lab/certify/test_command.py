@@ -312,12 +312,20 @@ def test_a_hostile_name_is_text_on_page_and_terminal(run: Path, name: str) -> No
     assert "\x1b[2J" not in captured.get()
 
 
-@pytest.mark.parametrize("content", [
-    "[]", "null", "{", '{"constraints": 3}', '{"constraints": [3, {}, {"kind": "sampled"}]}',
-    '{"constraints": [{"kind": "exact", "operations": {"a": {"share": "x"}}, "levels": {"a": [{"level": 1e99}]}}]}',
-    '{"epsilon": "x", "constraints": [{"kind": "exact", "operations": {"a": {"share": 0.5, "interval": [1]}},'
-    ' "levels": {"a": [{"level": 2, "accuracy": 0.5}]}, "classes": {"c": {"share": 0.5}}, "uniform": {"loss": null}}]}',
-])  # fmt: skip
+@pytest.mark.parametrize(
+    "content",
+    [
+        "[]",
+        "null",
+        "{",
+        '{"constraints": 3}',
+        '{"constraints": [3, {}, {"kind": "sampled"}]}',
+        '{"constraints": [{"kind": "exact", "operations": {"a": {"share": "x"}}, "levels": {"a": [{"level": 1e99}]}}]}',
+        '{"epsilon": "x", "constraints": [{"kind": "exact", "operations": {"a": {"share": 0.5, "interval": [1]}},'
+        ' "levels": {"a": [{"level": 2, "accuracy": 0.5}]}, "classes": {"c": {"share": 0.5}},'
+        ' "uniform": {"loss": null}}]}',
+    ],
+)
 def test_whatever_a_certificate_says_there_is_a_page(run: Path, content: str) -> None:
     (run / "certificate.json").write_text(content)
     assert page.html(document_of(read_runs([run]))).startswith("<!doctype html>")

@@ -28,9 +28,13 @@ def test_scores_of_something_else_are_not_used_and_that_is_said(
 
 @pytest.mark.parametrize("damage", ["flip", "cut", "empty", "swap", "link"])
 def test_a_damaged_file_is_made_again(
-    predictor: Predictor, sample: Sample, tmp_path: Path, capsys: pytest.CaptureFixture[str], damage: str,
+    predictor: Predictor,
+    sample: Sample,
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+    damage: str,
     monkeypatch: pytest.MonkeyPatch,
-) -> None:  # fmt: skip
+) -> None:
     monkeypatch.setattr(scored, "FLUSH", -1.0)  # a file a block
     every, _ = certificate.list_transformations(SMALL)
     plan, key = Exhaustive(every, 18), {"weights": "a"}
@@ -40,8 +44,11 @@ def test_a_damaged_file_is_made_again(
     middle = len(content) // 2
     changed = {
         "flip": content[:middle] + bytes([content[middle] ^ 1]) + content[middle + 1 :],
-        "cut": content[:middle], "empty": b"", "swap": files[0].read_bytes(), "link": b"",
-    }[damage]  # fmt: skip
+        "cut": content[:middle],
+        "empty": b"",
+        "swap": files[0].read_bytes(),
+        "link": b"",
+    }[damage]
     files[1].unlink()
     if damage == "link":
         files[1].symlink_to(files[0])

@@ -63,9 +63,16 @@ def test_the_tables_show_every_side_of_the_run(
 def test_at_most_ten_classes_are_shown_and_names_cannot_reach_the_terminal() -> None:
     classes = {f"[red]\x1b[2J{i}": {"accuracy": i / 12, "images": 5} for i in range(12)}
     report = {
-        "run": "[bold]r", "method": "none", "preset": "default", "model": "mlp", "images": 60, "data": "d",
-        "clean": {"accuracy": 0.5, "loss": 1.0}, "calibration_error": 0.1, "classes": classes,
-    }  # fmt: skip
+        "run": "[bold]r",
+        "method": "none",
+        "preset": "default",
+        "model": "mlp",
+        "images": 60,
+        "data": "d",
+        "clean": {"accuracy": 0.5, "loss": 1.0},
+        "calibration_error": 0.1,
+        "classes": classes,
+    }
     console = Console(file=io.StringIO(), width=100)
     with console.capture() as captured:
         print_document(document(report), console)

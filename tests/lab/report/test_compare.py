@@ -22,9 +22,13 @@ from tests.support.pages import (
 def test_seeds_of_one_experiment_belong_together_under_what_differs(tmp_path: Path) -> None:
     groups = group_runs(read_runs(sweep(tmp_path)))
     assert [group.label for group in groups] == [
-        "trivial", "invaug, epsilon 0.6, n_steps 1", "invaug, epsilon 1, n_steps 1",
-        "invaug, epsilon 1.6, n_steps 1", "uniform, epsilon 1", "invaug, epsilon 1, n_steps 4",
-    ]  # fmt: skip
+        "trivial",
+        "invaug, epsilon 0.6, n_steps 1",
+        "invaug, epsilon 1, n_steps 1",
+        "invaug, epsilon 1.6, n_steps 1",
+        "uniform, epsilon 1",
+        "invaug, epsilon 1, n_steps 4",
+    ]
     assert {len(group.runs) for group in groups} == {3}
 
 

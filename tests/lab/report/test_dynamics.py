@@ -63,8 +63,16 @@ def test_many_constraints_of_several_runs_have_a_figure_each(tmp_path: Path) -> 
 def test_a_whole_run_has_all_its_figures_each_with_a_reading_and_its_numbers(run: Path) -> None:
     found = document_of(read_runs([run]))
     assert [figure.key for figure in found.figures] == [
-        "gamma", "constraint-loss", "accuracy", "loss", "slack", "entropy", "acceptance", "operations", "levels",
-    ]  # fmt: skip
+        "gamma",
+        "constraint-loss",
+        "accuracy",
+        "loss",
+        "slack",
+        "entropy",
+        "acceptance",
+        "operations",
+        "levels",
+    ]
     assert all(figure.reading.endswith(".") and figure.table.rows for figure in found.figures)
     readings = {figure.key: figure.reading for figure in found.figures}
     assert readings["slack"] == "First met in epoch 6."
@@ -82,8 +90,12 @@ def test_one_epoch_is_drawn_as_dots(tmp_path: Path) -> None:
 
 def test_a_million_epochs_are_thinned(tmp_path: Path) -> None:
     run = read_run(write_run(tmp_path / "a", epochs=3))
-    long = Run(**{**vars(run), "epochs": tuple(run.epochs[0].__class__(**{**vars(run.epochs[0]), "number": i})
-                                               for i in range(5000))})  # fmt: skip
+    long = Run(
+        **{
+            **vars(run),
+            "epochs": tuple(run.epochs[0].__class__(**{**vars(run.epochs[0]), "number": i}) for i in range(5000)),
+        }
+    )
     lines = document_of([long]).figures[0].drawing.series[0].points
     assert len(lines) <= 401
     assert lines[-1][0] == 4999

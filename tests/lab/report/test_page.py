@@ -73,10 +73,11 @@ def test_the_page_says_whatever_it_leaves_out(tmp_path: Path, monkeypatch: pytes
         (run / "evaluation.json").write_text(json.dumps(evaluation))
     text = html_of(*runs)
     for said in (
-        "what was kept under 2 further constraints is not shown;", "runs with an evaluation that is not shown: 2;",
+        "what was kept under 2 further constraints is not shown;",
+        "runs with an evaluation that is not shown: 2;",
         "pictures of the first 3 evaluated runs are shown; report the other 5 alone",
         "8 values of ε, too many to draw",
-    ):  # fmt: skip
+    ):
         assert said in text
 
 

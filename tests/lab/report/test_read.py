@@ -96,9 +96,21 @@ json_values = st.recursive(
 
 
 KEYS = st.sampled_from(
-    ["train_loss", "test_accuracy", "slack", "gamma", "constraint_loss", "kept", "entropy", "seconds", "out_of_reach",
-     "skipped_batches", "acceptance", "val_loss"]
-)  # fmt: skip
+    [
+        "train_loss",
+        "test_accuracy",
+        "slack",
+        "gamma",
+        "constraint_loss",
+        "kept",
+        "entropy",
+        "seconds",
+        "out_of_reach",
+        "skipped_batches",
+        "acceptance",
+        "val_loss",
+    ]
+)
 
 
 @settings(max_examples=40, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])

@@ -117,8 +117,10 @@ def test_gamma_at_its_cap_and_at_zero_is_said(tmp_path: Path) -> None:
 
 def test_several_constraints_are_ranked_by_how_fully_they_are_learned(tmp_path: Path) -> None:
     run = write_ruled_run(tmp_path / "a", [0.5] * 6)
-    rows = [row | {key: row[key] * 3 for key in ("slack", "constraint_loss", "entropy", "acceptance", "kept")}
-            for row in rows_of(run)]  # fmt: skip
+    rows = [
+        row | {key: row[key] * 3 for key in ("slack", "constraint_loss", "entropy", "acceptance", "kept")}
+        for row in rows_of(run)
+    ]
     write_rows(run, [row | {"gamma": [0.5, 0.1, 1.2]} for row in rows])
     said = words.verdict(read_run(with_families(run, "turn", "shift", "light")))
     assert said.startswith(

@@ -184,9 +184,16 @@ def test_accumulated_batches_step_once(data: Path, tmp_path: Path) -> None:
     """Two batches of 32 without BatchNorm give the gradient of one of 64; the dual step follows the optimiser."""
     train(data, tmp_path / "one", model="mlp", method="none", batch_size=64, epochs=1, clip=0.0, schedule="constant")
     train(
-        data, tmp_path / "two", model="mlp", method="none", batch_size=32, accumulate=2, epochs=1, clip=0.0,
+        data,
+        tmp_path / "two",
+        model="mlp",
+        method="none",
+        batch_size=32,
+        accumulate=2,
+        epochs=1,
+        clip=0.0,
         schedule="constant",
-    )  # fmt: skip
+    )
     first, second = weights(tmp_path / "one"), weights(tmp_path / "two")
     assert all(torch.allclose(first[name], second[name], atol=1e-5) for name in first)
 
@@ -202,8 +209,11 @@ def test_every_run_ends_with_its_page(data: Path, tmp_path: Path) -> None:
     train(data, tmp_path / "run", compare=True, epochs=1)
     pages = sorted(page.relative_to(tmp_path / "run") for page in (tmp_path / "run").rglob("report.html"))
     assert [str(page) for page in pages] == [
-        "constrained/report.html", "none/report.html", "report.html", "trivial/report.html",
-    ]  # fmt: skip
+        "constrained/report.html",
+        "none/report.html",
+        "report.html",
+        "trivial/report.html",
+    ]
     assert "invaug" in (tmp_path / "run" / "report.html").read_text()
 
 

@@ -7,9 +7,11 @@ from invaug.kernels import dispatch
 from invaug.lab.train.finish import Finish, Randomness, draw_boxes
 
 EVERY_KIND = [
-    Randomness(4, True, 16, False), Randomness(0, False, 0, False), Randomness(0, True, 3, True),
+    Randomness(4, True, 16, False),
+    Randomness(0, False, 0, False),
+    Randomness(0, True, 3, True),
     Randomness(2, False, 5, False),
-]  # fmt: skip
+]
 
 
 def finish(n_channels: int, kind: Randomness) -> Finish:
