@@ -7,7 +7,8 @@ from typing import Any
 
 import numpy as np
 
-from invaug.lab.train.command import run_all
+from invaug.lab.train.command import run_one
+from invaug.lab.train.compare import compare_methods
 from tests.support.images import load_labelled_digits
 
 SMALL = {"epochs": 2, "batch_size": 64, "lr": 0.05, "workers": 0, "threads": 1}
@@ -24,4 +25,7 @@ def write_digits(folder: Path, n_train: int = 256, n_test: int = 128) -> Path:
 
 
 def train(data: Path, out: Path, *, resume: bool = False, compare: bool = False, **given: Any) -> list[dict[str, Any]]:
-    return run_all({"data": str(data), **SMALL, **given}, out, resume=resume, compare=compare, quiet=True)
+    settings = {"data": str(data), **SMALL, **given}
+    if compare:
+        return compare_methods(settings, out, resume=resume, quiet=True)
+    return [run_one(settings, out, resume=resume, quiet=True)]

@@ -16,14 +16,14 @@ from invaug.lab.errors import UserError
 from invaug.lab.evaluate.command import evaluate_run
 from invaug.lab.report.sections.evaluation import document
 from invaug.lab.report.terminal import print_document
-from invaug.lab.train.command import run_all
+from invaug.lab.train.command import run_one
 
 
 @pytest.fixture(scope="module")
 def trained(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("runs") / "digits"
     given = {"data": "digits", "model": "cnn-small", "per_class": 30, "epochs": 2, "n_levels": 4, "device": "cpu"}
-    run_all(given, folder, resume=False, compare=False, quiet=True)
+    run_one(given, folder, resume=False, quiet=True)
     return folder
 
 

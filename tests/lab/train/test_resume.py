@@ -18,7 +18,8 @@ from invaug.lab.run.folder import read_config
 from invaug.lab.run.record import read
 from invaug.lab.train import loop
 from invaug.lab.train.alarm import advice, out_of_reach
-from invaug.lab.train.command import run_all
+from invaug.lab.train.command import run_one
+from invaug.lab.train.compare import compare_methods
 from invaug.lab.train.signals import Signals, Stopped
 from tests.support.runs import train, write_digits
 
@@ -232,7 +233,7 @@ def test_comparison_killed_in_its_first_run_goes_on_with_the_others(
         with pytest.raises(Stopped):
             train(data, tmp_path / "run", epochs=1, lr=0.03, compare=True)
     assert sorted(path.name for path in (tmp_path / "run").iterdir()) == ["compare.toml", "none"]
-    rows = run_all({}, tmp_path / "run", resume=True, compare=True, quiet=True)
+    rows = compare_methods({}, tmp_path / "run", resume=True, quiet=True)
     assert [row["epochs"] for row in rows] == [1, 1, 1]
     assert {read_config(Path(row["run"]))[0].train.lr for row in rows} == {0.03}
 
@@ -262,7 +263,7 @@ def test_infeasible_epsilon_is_told_on_screen_and_in_the_record(
 ) -> None:
     """A learning rate of almost nothing: no constraint can be met."""
     given = {"data": str(data), "epochs": 6, "batch_size": 64, "lr": 1e-9, "epsilon": 0.1, "workers": 0, "threads": 1}
-    run_all(given, tmp_path / "run", resume=False, compare=False, quiet=False)
+    run_one(given, tmp_path / "run", resume=False, quiet=False)
     alarms = [row["out_of_reach"] for row in read(tmp_path / "run")]
     assert alarms[:3] == [[False]] * 3
     assert [True] in alarms[3:]

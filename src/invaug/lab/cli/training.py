@@ -10,6 +10,7 @@ from invaug.lab.cli.app import DataDir, Json, app
 from invaug.lab.cli.flags import GroupedCommand, folder, with_config
 from invaug.lab.config import build
 from invaug.lab.environment import is_first
+from invaug.lab.errors import UserError
 from invaug.lab.terminal import plain
 
 DataArgument = Annotated[str | None, typer.Argument(help="a dataset, a folder, an .npz [digits]", show_default=False)]
@@ -32,6 +33,8 @@ def train(
     trust_model: Annotated[
         bool, typer.Option("--trust-model", help="with --resume: run the module:factory the run names")
     ] = False,
+    jobs: Jobs = 1,
+    on: On = "processes",
     **settings: Any,
 ) -> None:
     """Train a network under an invariance constraint; without arguments on embedded digits, in minutes.
@@ -45,10 +48,17 @@ def train(
       invaug train --resume --out runs/a
     """
     given = _given(data, config, settings)
-    from invaug.lab.train.command import run_all
-
     silent = quiet or as_json
-    results = run_all(given, out, resume=resume, compare=compare, quiet=silent, trust_model=trust_model)
+    if compare:
+        from invaug.lab.train.compare import compare_methods
+
+        results = compare_methods(given, out, resume=resume, quiet=silent, jobs=jobs, on=on)
+    else:
+        from invaug.lab.train.command import run_one
+
+        if jobs > 1 or on != "processes":
+            raise UserError("--jobs and --on need --compare, which trains several methods: add it, or leave them out")
+        results = [run_one(given, out, resume=resume, quiet=silent, trust_model=trust_model)]
     if silent and is_first():
         print(json.dumps(results) if as_json else "\n".join(plain(result["run"]) for result in results))
 

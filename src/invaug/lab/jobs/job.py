@@ -30,6 +30,8 @@ class Job:
     """Whether the network sees pixels in 0 to 1, not normalised."""
     under_families: bool = False
     """Whether the outcome has loss and accuracy on new images under each family."""
+    summary: bool = False
+    """Whether it is measured after every epoch and summarised at its end, as `invaug train` does."""
     places: Mapping[str, Any] = field(default_factory=dict)
     """Settings that say where files are on this machine: data_dir, policy."""
 

@@ -50,9 +50,9 @@ class Trainer:
     def load(self, job: Job) -> Dataset:
         """Return the data of a run; the last few stay in memory."""
         config = job.config()
-        key = (config.data.model_dump_json(), config.run.seed, job.unit_inputs)
+        key = (config.data.model_dump_json(), config.run.seed, job.unit_inputs, job.summary)
         if key not in self.datasets:
-            loaded = train.load_once(config, self.fabric(config), with_test=not config.data.val_fraction)
+            loaded = train.load_once(config, self.fabric(config), with_test=job.summary or not config.data.val_fraction)
             if job.unit_inputs:
                 channels = loaded.image_shape[0]
                 loaded = replace(loaded, mean=(0.0,) * channels, std=(1.0,) * channels)
@@ -79,7 +79,7 @@ class Trainer:
             fabric,
             Screen(quiet=True),
             resume=(job.folder / "config.toml").exists(),
-            measured=measured_in(dataset, config),
+            measured=measured_in(dataset, job, config),
             on_epoch=on_epoch,
         )
         rows = record.read(job.folder)
@@ -89,6 +89,8 @@ class Trainer:
             "versions": {name: version for name, version in versions().items() if name in ("invaug", "torch")},
             **measures.extras(config, rows),
         }
+        if job.summary:
+            outcome["summary"] = summarise(config, dataset, job.folder, training, dataset.test)
         if job.under_families:
             split = dataset.val or dataset.test
             found = summarise(config, dataset, job.folder, training, split)["families"]
@@ -96,8 +98,9 @@ class Trainer:
         return outcome
 
 
-def measured_in(dataset: Dataset, config: Config) -> Measured:
-    """Return what a job is measured on, once, at its end: test or held-out images, and the clean training images."""
+def measured_in(dataset: Dataset, job: Job, config: Config) -> Measured:
+    """Return what a job is measured on: test or held-out images, at its end together with the clean training images."""
     new = {"val": dataset.val} if dataset.val else {"test": dataset.test}
-    every_epoch = new if config.train.early_stop else {}
+    new = dict(Measured.held_out(dataset).every_epoch) if job.summary else new
+    every_epoch = new if job.summary or config.train.early_stop else {}
     return Measured(every_epoch, {**new, measures.TRAIN: dataset.train})

@@ -31,15 +31,13 @@ from invaug.lab.train.signals import Stopped
 from invaug.lab.train.state import Training, prepare
 from invaug.lab.train.summary import headline, summarise, table_row
 
-BASELINES = ("none", "trivial")
-"""What `--compare` trains beside the method."""
 READ_DATA = ("fraction", "per_class", "subset", "val_fraction", "val_fold", "image_size", "on_bad")
 
 
-def run_all(
-    given: Mapping[str, Any], out: Path | None, *, resume: bool, compare: bool, quiet: bool, trust_model: bool = False
-) -> list[dict[str, Any]]:
-    """Train what was asked for, and with `compare` the two baselines under the same budget; return their summaries."""
+def run_one(
+    given: Mapping[str, Any], out: Path | None, *, resume: bool, quiet: bool, trust_model: bool = False
+) -> dict[str, Any]:
+    """Train what was asked for; return the summary of the run."""
     if resume and out is None:
         raise UserError("nothing to resume: name the folder of the run with --out")
     if under_torchrun() and out is None:
@@ -47,40 +45,21 @@ def run_all(
     if out:
         check_usable(out)
     if resume and out:
-        stored = folders.stored_comparison(out) if compare else folders.stored_settings(out, given, trust_model)
-        given = {**stored, **given}
+        given = {**folders.stored_settings(out, given, trust_model), **given}
     config = build(given)
     fabric = ranks.launch(config)
-    root = Path(ranks.on_first_rank(fabric, lambda: str(out or folders.free_folder(folders.default_folder(config)))))
-    methods = dict.fromkeys([*BASELINES, config.method.name]) if compare else [config.method.name]
-    places = {method: root / method if compare else root for method in methods}
-    resuming = _resuming(list(places.values()), resume, compare)
-    ranks.on_first_rank(fabric, lambda: _check_folders(resuming))
+    folder = Path(ranks.on_first_rank(fabric, lambda: str(out or folders.free_folder(folders.default_folder(config)))))
+    again = resume or (restarts() > 0 and folder.is_dir())  # torchrun may restart ranks before the run has begun
+    ranks.on_first_rank(fabric, lambda: folders.check_folder(folder, again))
     dataset = load_once(config, fabric)
-    resolved = {method: resolve_for(config.replaced(method=method), dataset, fabric) for method in places}
-    check_buildable(list(resolved.values()), dataset)
-    if compare:
-        ranks.on_first_rank(fabric, lambda: folders.write_comparison(root, given))
+    config = resolve_for(config, dataset, fabric)
+    check_buildable([config], dataset)
     console = Screen(quiet=quiet or not fabric.is_global_zero)
-    summaries = []
-    for method, folder in places.items():
-        config, resume = resolved[method], resuming[folder]
-        training = train_one(config, dataset, folder, fabric, console, resume=resume)
-        summaries.append(summary_of(config, dataset, folder, training))
-    pages = ranks.on_first_rank(fabric, lambda: write_pages(root, list(places.values())))
-    _print_summaries(console, summaries, pages)
-    return summaries
-
-
-def _resuming(places: list[Path], resume: bool, compare: bool) -> dict[Path, bool]:
-    """Return which runs are resumed; of a comparison or after a restart by torchrun, those that have begun."""
-    again = resume or restarts() > 0
-    return {folder: again and (folder.is_dir() or not (compare or restarts())) for folder in places}
-
-
-def _check_folders(resuming: Mapping[Path, bool]) -> None:
-    for folder, resume in resuming.items():
-        folders.check_folder(folder, resume)
+    training = train_one(config, dataset, folder, fabric, console, resume=again)
+    summary = ranks.on_first_rank(fabric, lambda: summarise(config, dataset, folder, training, dataset.test))
+    pages = ranks.on_first_rank(fabric, lambda: write_pages(folder, [folder]))
+    print_summaries(console, [summary], pages)
+    return summary
 
 
 def resolve_for(config: Config, dataset: Dataset, fabric: Fabric) -> Config:
@@ -96,12 +75,8 @@ def check_buildable(configs: list[Config], dataset: Dataset) -> None:
         transform_sets(config)
 
 
-def summary_of(config: Config, dataset: Dataset, folder: Path, training: Training) -> dict[str, Any]:
-    """Return the summary of a run, which the first rank makes for all."""
-    return ranks.on_first_rank(training.fabric, lambda: summarise(config, dataset, folder, training, dataset.test))
-
-
-def _print_summaries(console: Screen, summaries: list[dict[str, Any]], pages: list[str]) -> None:
+def print_summaries(console: Screen, summaries: list[dict[str, Any]], pages: list[str]) -> None:
+    """Print a table with a row per run, and where runs and report are."""
     console.print(summary_table([table_row(summary) for summary in summaries]))
     for summary in summaries:
         console.print(f"run: {summary['run']}", soft_wrap=True, highlight=False)

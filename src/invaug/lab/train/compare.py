@@ -1,0 +1,80 @@
+"""`invaug train --compare`: the method beside two baselines under the same budget, as jobs of one engine."""
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from invaug.lab.config.build import build
+from invaug.lab.config.schema import Config
+from invaug.lab.errors import RunError, UserError
+from invaug.lab.jobs.job import Job
+from invaug.lab.jobs.pool import check_start, run_jobs
+from invaug.lab.jobs.progress import bar
+from invaug.lab.jobs.resume import resumable, resume_command
+from invaug.lab.run.folder import check_usable
+from invaug.lab.train import folders
+from invaug.lab.train.command import check_buildable, print_summaries, resolve_for, write_pages
+from invaug.lab.train.display import Screen
+
+BASELINES = ("none", "trivial")
+PLACES = ("data_dir", "policy")
+"""Settings that say where files are, which a job keeps apart from what it trains."""
+
+
+def compare_methods(
+    given: Mapping[str, Any], out: Path | None, *, resume: bool, quiet: bool, jobs: int = 1, on: str = "processes"
+) -> list[dict[str, Any]]:
+    """Train plain training, TrivialAugment and the method; return their summaries.
+
+    Args:
+        jobs: How many to train at the same time.
+        on: processes, ray, or the address of a Ray cluster.
+    """
+    check_start("train --compare", on)
+    if out:
+        check_usable(out)
+    if resume and out:
+        given = {**folders.stored_comparison(out), **given}
+    elif resume:
+        raise UserError("nothing to resume: name the folder of the comparison with --out")
+    config = build(given)
+    if config.run.devices > 1:
+        raise UserError(f"--compare trains on one device, got --devices {config.run.devices}: leave it out")
+    root = out or folders.free_folder(folders.default_folder(config))
+    wanted = _jobs(given, config, root)
+    for job in wanted:
+        folders.check_folder(job.folder, resume and job.folder.is_dir())
+    _check_first(wanted)
+    folders.write_comparison(root, given)
+    flags = {"resume": True, "out": root, "jobs": jobs, "on": on}
+    console = Screen(quiet=quiet)
+    with (
+        resumable(resume_command("train", "--compare", flags, {"jobs": 1, "on": "processes"})),
+        bar(len(wanted), console, quiet) as shown,
+    ):
+        run_jobs(wanted, shown, at_once=jobs, on=on)
+    if failed := [f"{job.label}: {reason}" for job in wanted if (reason := job.failure())]:
+        raise RunError(f"not every method could be trained, {'; '.join(failed)}")
+    summaries = [{**(job.found() or {})["summary"], "run": str(job.folder)} for job in wanted]
+    print_summaries(console, summaries, write_pages(root, [job.folder for job in wanted]))
+    return summaries
+
+
+def _jobs(given: Mapping[str, Any], config: Config, root: Path) -> list[Job]:
+    """Return a job for each method, in a folder of its name."""
+    settings = {key: value for key, value in given.items() if key not in ("seed", *PLACES)}
+    places = {key: str(given[key]) for key in PLACES if given.get(key)}
+    methods = dict.fromkeys([*BASELINES, config.method.name])
+    return [
+        Job(method, {**settings, "method": method}, config.run.seed, root / method, summary=True, places=places)
+        for method in methods
+    ]
+
+
+def _check_first(jobs: list[Job]) -> None:
+    """Load the data and build every model and problem once, so that a mistake shows before anything is written."""
+    from invaug.lab.jobs.train_job import Trainer
+
+    trainer = Trainer()
+    dataset = trainer.load(jobs[0])
+    check_buildable([resolve_for(job.config(), dataset, trainer.fabric(job.config())) for job in jobs], dataset)
