@@ -198,25 +198,6 @@ def test_accumulated_batches_step_once(data: Path, tmp_path: Path) -> None:
     assert all(torch.allclose(first[name], second[name], atol=1e-5) for name in first)
 
 
-def test_compare_trains_the_baselines_under_the_same_budget(data: Path, tmp_path: Path) -> None:
-    rows = train(data, tmp_path / "run", compare=True, epochs=1)
-    assert [row["method"] for row in rows] == ["none", "trivial", "constrained"]
-    assert {row["epochs"] for row in rows} == {1}
-    assert {Path(row["run"]).name for row in rows} == {"none", "trivial", "constrained"}
-
-
-def test_every_run_ends_with_its_page(data: Path, tmp_path: Path) -> None:
-    train(data, tmp_path / "run", compare=True, epochs=1)
-    pages = sorted(page.relative_to(tmp_path / "run") for page in (tmp_path / "run").rglob("report.html"))
-    assert [str(page) for page in pages] == [
-        "constrained/report.html",
-        "none/report.html",
-        "report.html",
-        "trivial/report.html",
-    ]
-    assert "invaug" in (tmp_path / "run" / "report.html").read_text()
-
-
 def test_record_says_what_was_kept(data: Path, tmp_path: Path) -> None:
     train(data, tmp_path / "run", epochs=1, views="both", set="wide")
     (row,) = read(tmp_path / "run")

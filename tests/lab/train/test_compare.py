@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -26,20 +27,39 @@ def records(root: Path) -> dict[str, list[dict[str, object]]]:
     }
 
 
-def test_methods_side_by_side_give_the_records_of_one_process(data: Path, tmp_path: Path) -> None:
-    one = train(data, tmp_path / "one", compare=True, epochs=1)
+@pytest.fixture(scope="module")
+def compared(data: Path, tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, list[dict[str, Any]]]:
+    """A comparison of one epoch: its folder and its summaries."""
+    root = tmp_path_factory.mktemp("compared") / "run"
+    return root, train(data, root, compare=True, epochs=1)
+
+
+Compared = tuple[Path, list[dict[str, Any]]]
+
+
+def test_baselines_are_trained_under_the_same_budget(compared: Compared) -> None:
+    root, summaries = compared
+    assert [summary["method"] for summary in summaries] == ["none", "trivial", "constrained"]
+    assert {summary["epochs"] for summary in summaries} == {1}
+    assert [Path(summary["run"]) for summary in summaries] == [root / summary["method"] for summary in summaries]
+
+
+def test_every_run_has_its_page_and_the_comparison_too(compared: Compared) -> None:
+    pages = sorted(str(page.relative_to(compared[0])) for page in compared[0].rglob("report.html"))
+    assert pages == ["constrained/report.html", "none/report.html", "report.html", "trivial/report.html"]
+    assert "invaug" in (compared[0] / "report.html").read_text()
+
+
+def test_methods_side_by_side_give_the_records_of_one_process(data: Path, tmp_path: Path, compared: Compared) -> None:
     given = {"data": str(data), **SMALL, "epochs": 1}
-    two = compare_methods(given, tmp_path / "two", resume=False, quiet=True, jobs=2)
-    assert [summary["method"] for summary in one] == ["none", "trivial", "constrained"]
-    assert records(tmp_path / "one") == records(tmp_path / "two")
-    assert [summary["test_accuracy"] for summary in one] == [summary["test_accuracy"] for summary in two]
-    assert [Path(summary["run"]) for summary in two] == [tmp_path / "two" / summary["method"] for summary in one]
-    assert (tmp_path / "two" / "report.html").is_file()
+    summaries = compare_methods(given, tmp_path / "run", resume=False, quiet=True, jobs=2)
+    assert records(tmp_path / "run") == records(compared[0])
+    assert [each["test_accuracy"] for each in summaries] == [each["test_accuracy"] for each in compared[1]]
+    assert [Path(each["run"]) for each in summaries] == [tmp_path / "run" / each["method"] for each in summaries]
 
 
-def test_a_finished_comparison_is_read_again_and_trains_nothing(data: Path, tmp_path: Path) -> None:
-    before = train(data, tmp_path / "run", compare=True, epochs=1)
-    assert compare_methods({}, tmp_path / "run", resume=True, quiet=True) == before
+def test_a_finished_comparison_is_read_again_and_trains_nothing(compared: Compared) -> None:
+    assert compare_methods({}, compared[0], resume=True, quiet=True) == compared[1]
 
 
 @pytest.mark.parametrize(
