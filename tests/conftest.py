@@ -13,10 +13,6 @@ from torch import Tensor
 from invaug.kernels import dispatch
 from tests.support.images import Apply, MakeImages, by_torch, import_torchvision, random_bytes, real_images
 
-UNTRACED = ("tests/lab", "tests/kernels", "tests/test_faults.py", "tests/test_distributed.py", "tests/test_docs.py")
-"""Tests that `make test` runs without measuring coverage, because tracing takes almost half as much time again; what is
-left covers the method. `make coverage` measures all."""
-
 
 @pytest.fixture(scope="session")
 def make_images() -> MakeImages:
@@ -65,15 +61,9 @@ def torchvision() -> ModuleType:
     return import_torchvision()[0]
 
 
-def pytest_addoption(parser: pytest.Parser) -> None:
-    parser.addoption("--trace-all", action="store_true", help="measure the coverage of every test (`make coverage`)")
-
-
 @pytest.hookimpl(tryfirst=True)
-def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Mark the tests that need a browser, and those that are run without measuring their coverage."""
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Mark the tests that need a browser."""
     for item in items:
         if "browser" in getattr(item, "fixturenames", ()):
             item.add_marker(pytest.mark.pages)
-        if str(item.path.relative_to(config.rootpath)).startswith(UNTRACED) and not config.option.trace_all:
-            item.add_marker(pytest.mark.no_cover)
