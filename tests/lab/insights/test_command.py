@@ -56,7 +56,7 @@ def ask(data: str, out: Path, **given: object) -> Answer:
     ("kind", "truth"),
     [
         ("r180", "rotation"),
-        pytest.param("scaled", "scale", marks=pytest.mark.long),
+        ("scaled", "scale"),
         pytest.param("r90", "rotation", marks=pytest.mark.long),
         pytest.param("translated", "translation", marks=pytest.mark.long),
     ],
@@ -88,7 +88,6 @@ def test_labels_that_depend_on_the_side_leave_the_horizontal_flip_unlearned(tmp_
     assert "FlipX" not in found.suggested
 
 
-@pytest.mark.long
 def test_sixes_and_nines_leave_rotation_unlearned_unless_it_is_small(tmp_path):
     images, labels = digits_and_labels(5000)
     rows = (labels == 6) | (labels == 9)
