@@ -6,6 +6,7 @@ from torch.nn import functional as F
 
 from invaug import Constraint, metropolis_hastings, presets, views
 from invaug.scoring import cross_entropy
+from tests.support.operations import TRIVIAL_AUGMENT
 from tests.support.problems import (
     Diary,
     Recorder,
@@ -16,23 +17,6 @@ from tests.support.problems import (
     noisy,
     to_double,
 )
-
-TRIVIAL_AUGMENT = [
-    "Identity",
-    "AutoContrast",
-    "Equalize",
-    "Rotate",
-    "Solarize",
-    "Color",
-    "Posterize",
-    "Contrast",
-    "Brightness",
-    "Sharpness",
-    "ShearX",
-    "ShearY",
-    "TranslateX",
-    "TranslateY",
-]
 
 # what the paper says and what the authors' code runs, as facts.md has them
 PUBLISHED = {

@@ -10,23 +10,8 @@ import torch
 from scipy.stats import chisquare, kstest
 
 from invaug import TransformSet, sets
+from tests.support.operations import TRIVIAL_AUGMENT
 
-ORDER = [
-    "Identity",
-    "AutoContrast",
-    "Equalize",
-    "Rotate",
-    "Solarize",
-    "Color",
-    "Posterize",
-    "Contrast",
-    "Brightness",
-    "Sharpness",
-    "ShearX",
-    "ShearY",
-    "TranslateX",
-    "TranslateY",
-]
 SIGNED = {"Rotate", "ShearX", "ShearY", "TranslateX", "TranslateY"}
 MAKERS = {"standard": sets.standard, "wide": sets.wide}
 
@@ -75,7 +60,7 @@ def written_out(kind: str, name: str, n_levels: int) -> list[float]:
 
 def written_transforms(kind: str, n_levels: int) -> set[tuple[str, float]]:
     """Return every operation and signed value there is."""
-    unsigned = {(name, float(value)) for name in ORDER for value in written_out(kind, name, n_levels)}
+    unsigned = {(name, float(value)) for name in TRIVIAL_AUGMENT for value in written_out(kind, name, n_levels)}
     return unsigned | {(name, -value + 0.0) for name, value in unsigned if name in SIGNED}
 
 
@@ -83,7 +68,7 @@ def written_transforms(kind: str, n_levels: int) -> set[tuple[str, float]]:
 @pytest.mark.parametrize("kind", MAKERS)
 def test_every_level_has_trivial_augments_value(kind: str, n_levels: int) -> None:
     transforms = MAKERS[kind](n_levels)
-    assert list(transforms.names) == ORDER
+    assert list(transforms.names) == TRIVIAL_AUGMENT
     for op in transforms.ops:
         values = op.magnitude(torch.arange(n_levels), n_levels).tolist()
         assert values == pytest.approx(written_out(kind, op.name, n_levels), rel=1e-14), op.name
@@ -142,7 +127,7 @@ def test_levels_of_every_belong_to_its_magnitudes() -> None:
 @pytest.mark.parametrize("kind", MAKERS)
 def test_authors_proposals_are_13_operations_at_levels_1_to_29(kind: str) -> None:
     transforms = MAKERS[kind](30, identity=False, min_level=1)
-    assert list(transforms.names) == ORDER[1:]
+    assert list(transforms.names) == TRIVIAL_AUGMENT[1:]
     draw = transforms.draw(100_000, generator=torch.Generator().manual_seed(0))
     cells = torch.bincount((draw.op * 29 + draw.level - 1).flatten(), minlength=13 * 29)
     assert len(cells) == 13 * 29
@@ -236,7 +221,7 @@ def test_own_ranges_are_the_ends_of_the_magnitudes(name, given, ends):
 
 
 def test_own_set_of_wide_ranges_is_the_wide_set():
-    assert sets.of(dict.fromkeys(ORDER, True)) == sets.wide()
+    assert sets.of(dict.fromkeys(TRIVIAL_AUGMENT, True)) == sets.wide()
 
 
 def test_byte_and_continuous_operations_share_a_set():

@@ -18,6 +18,7 @@ from invaug.lab.baselines import policy as policies
 from invaug.lab.baselines.deepaa import deepaa
 from invaug.lab.baselines.policy import Policy
 from invaug.lab.errors import UserError
+from tests.support.operations import TRIVIAL_AUGMENT
 from tests.support.policies import SIGNED, MakeFile, assert_frequencies, assert_pillow_agrees, layers, names_of, seeded
 
 
@@ -113,37 +114,19 @@ def test_randaugment_is_pillow_byte_for_byte(
     assert_pillow_agrees(policy, images, policy.draw(300, generator=seeded(magnitude)), 31)
 
 
-RANDAUGMENT_OPS = [
-    "Identity",
-    "AutoContrast",
-    "Equalize",
-    "Rotate",
-    "Solarize",
-    "Color",
-    "Posterize",
-    "Contrast",
-    "Brightness",
-    "Sharpness",
-    "ShearX",
-    "ShearY",
-    "TranslateX",
-    "TranslateY",
-]
-
-
 @pytest.mark.parametrize("n_ops", [1, 2, 3])
 def test_randaugment_draws_each_of_14_operations_equally_often_in_each_layer(n_ops: int) -> None:
     policy = policies.randaugment(n_ops)
     draws = policy.draw(30_000, generator=seeded(1))
     assert draws.depth == n_ops
     for draw in layers(draws):
-        assert_frequencies(Counter(names_of(policy, draw)), dict.fromkeys(RANDAUGMENT_OPS, 1 / 14))
+        assert_frequencies(Counter(names_of(policy, draw)), dict.fromkeys(TRIVIAL_AUGMENT, 1 / 14))
 
 
 def test_layers_of_randaugment_are_independent() -> None:
     policy = policies.randaugment(2)
     first, second = (names_of(policy, draw) for draw in layers(policy.draw(60_000, generator=seeded(2))))
-    pairs = dict.fromkeys(product(RANDAUGMENT_OPS, repeat=2), 1 / 14**2)
+    pairs = dict.fromkeys(product(TRIVIAL_AUGMENT, repeat=2), 1 / 14**2)
     assert_frequencies(Counter(zip(first, second, strict=True)), pairs)
 
 
@@ -153,7 +136,7 @@ def test_geometric_operations_get_either_sign_equally_often() -> None:
     signs = [(name, m > 0) for name, m in zip(names_of(policy, draw), draw.magnitude.flatten().tolist(), strict=True)]
     of_signed = Counter(pair for pair in signs if pair[0] in SIGNED)
     assert_frequencies(of_signed, dict.fromkeys(product(SIGNED, (True, False)), 0.1))
-    assert all(positive or name in SIGNED or name in RANDAUGMENT_OPS[:3] for name, positive in signs)
+    assert all(positive or name in SIGNED or name in TRIVIAL_AUGMENT[:3] for name, positive in signs)
 
 
 def test_randaugments_magnitude_may_end_at_ten_as_in_its_imagenet_code() -> None:
