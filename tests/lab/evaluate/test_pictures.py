@@ -122,7 +122,7 @@ def test_the_page_says_by_which_rule_was_kept(run: Path, method: str, said: str)
     found = replace(read_run(run), settings={"method": method})
     pixel = "data:image/png;base64,AAAA"
     strip = {"class": "a", "original": pixel, "proposals": [{"image": pixel, "op": "Rotate", "loss": 1.0}], "chain": 9}
-    (section,) = gallery.sections([replace(found, evaluation={"gallery": [strip]})])
+    (section,) = gallery.sections(replace(found, evaluation={"gallery": [strip]}), "", "")
     reading = section.parts[0]
     assert said in reading
     assert reading.endswith("Shown are chains of 1 proposals; the run's own have 9.")

@@ -33,7 +33,6 @@ def test_families_name_their_constraints_everywhere(tmp_path: Path) -> None:
     found = document_of(read_runs([run]))
     figures = {figure.key: figure for figure in found.figures}
     assert tuple(series.label for series in figures["gamma"].drawing.series) == names
-    assert figures["final-gamma"].drawing.names == names
     assert tuple(row[0] for row in {table.key: table for table in found.tables}["constraints"].rows) == names
     assert "levels-constraint-2" in figures
     assert figures["levels-constraint-2"].title == "Levels kept, by operation, shift"
