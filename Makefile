@@ -99,6 +99,7 @@ bench: .venv/peers
 
 .venv/dev: .venv/bin/pip pyproject.toml constraints.txt
 	$(call install,-e '.[dev]')
+	$(BIN)/python -m invaug.lab.train.compiled
 	touch $@
 
 .venv/peers: .venv/dev

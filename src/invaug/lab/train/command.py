@@ -21,6 +21,7 @@ from invaug.lab.run.loggers import open_loggers
 from invaug.lab.run.record import read
 from invaug.lab.terminal import say
 from invaug.lab.train import folders, loop, ranks
+from invaug.lab.train.compiled import load_compiled_loops
 from invaug.lab.train.display import Display, Screen, summary_table
 from invaug.lab.train.finish import Finish
 from invaug.lab.train.measured import Measured
@@ -129,6 +130,7 @@ def train_one(
         on_epoch: Called after every epoch.
     """
     measured = measured or Measured.held_out(dataset)
+    load_compiled_loops()
     training = prepare(config, dataset, fabric)
     with ranks.reporting_lost_ranks(fabric), folders.locked(folder, fabric):
         ranks.on_first_rank(fabric, lambda: folders.begin(config, dataset, folder, resume))
