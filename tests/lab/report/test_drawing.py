@@ -27,6 +27,7 @@ def test_axes_hold_any_numbers_and_have_few_round_ticks(a: float, b: float) -> N
     assert len(axes.ticks(scale.low, scale.high)) <= 7
 
 
+@pytest.mark.usefixtures("small_pictures")
 def test_letters_that_no_font_has_and_typesetting_are_drawn_without_a_complaint(tmp_path: Path) -> None:
     names = [name for name in HOSTILE[-10:] if "\ud800" not in name]
     run = write_run(tmp_path / "a")

@@ -95,10 +95,11 @@ def test_a_million_epochs_are_thinned(tmp_path: Path) -> None:
             "epochs": tuple(run.epochs[0].__class__(**{**vars(run.epochs[0]), "number": i}) for i in range(5000)),
         }
     )
-    lines = document_of([long]).figures[0].drawing.series[0].points
+    gamma = document_of([long]).figures[0]
+    lines = gamma.drawing.series[0].points
     assert len(lines) <= 401
     assert lines[-1][0] == 4999
-    assert document_of([long]).figures[0].reading.endswith("One epoch in 13 is drawn.")
+    assert gamma.reading.endswith("One epoch in 13 is drawn.")
 
 
 def readings(run: Path) -> dict[str, str]:

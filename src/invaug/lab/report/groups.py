@@ -92,9 +92,8 @@ def _decisive(runs: Sequence[Run]) -> list[str]:
 
 def _effective(run: Run, key: str) -> str:
     """Return a setting as text, nothing where it has no effect on the run's method."""
-    if (key in OF_CONSTRAINTS and not methods.is_constrained(run.method)) or (
-        key == "n_steps" and run.method == "uniform"
-    ):
+    has_effect = key not in OF_CONSTRAINTS or methods.is_constrained(run.method)
+    if not has_effect or (key == "n_steps" and run.method == "uniform"):
         return ""
     value = run.settings.get(key)
     return "" if value is None else f"{value:g}" if isinstance(value, float) else plain(str(value))
