@@ -5,6 +5,7 @@ The file is hostile until checked: it is read without pickle, and every array an
 
 import re
 from dataclasses import replace
+from functools import partial
 from os import PathLike
 from pathlib import Path
 
@@ -94,7 +95,8 @@ def _build_policy(table: list[Op], op: Array, level: Array, share: Array, weight
     columns = (place, level, start + share * (stop - start), probability)
     drawn, levels, magnitude, chance = (np.broadcast_to(column, weight.shape) for column in columns)
     rows = Rows(drawn, levels, magnitude, chance, weight)
-    return policy_of_rows(TransformSet(used, reference_size=1), rows, _apply_with_fill)
+    policy = policy_of_rows(TransformSet(used, reference_size=1), rows)
+    return replace(policy, apply=partial(_apply_with_fill, policy.transforms))
 
 
 def _apply_with_fill(transforms: TransformSet, images: Tensor, draw: Draw) -> Tensor:
