@@ -5,7 +5,6 @@ To add a dataset, add a table to `known.toml`; if its files have a new format, a
 
 import os
 import tomllib
-from collections.abc import Sequence
 from pathlib import Path
 from typing import NamedTuple
 
@@ -64,7 +63,7 @@ def obtain_source(name: str, data_dir: Path | None, *, download: bool) -> Arrays
         if (root / f"{name}.npz").is_file():
             return read_npz(root / f"{name}.npz")
         for folder in source.folders:
-            paths = [root / folder / file for file in source.files]
+            paths = tuple(root / folder / file for file in source.files)
             if source.read and all(path.is_file() for path in paths):
                 return _read_verified(source, paths)
         for folder in source.image_folders:
@@ -80,10 +79,10 @@ def obtain_source(name: str, data_dir: Path | None, *, download: bool) -> Arrays
     target = places[0] / source.folders[0]
     for file, md5 in source.files.items():
         fetch([address + file for address in source.addresses], target / file, md5)
-    return _read_verified(source, [target / file for file in source.files])
+    return _read_verified(source, tuple(target / file for file in source.files))
 
 
-def _read_verified(source: Source, paths: Sequence[Path]) -> Arrays | Listing:
+def _read_verified(source: Source, paths: tuple[Path, ...]) -> Arrays | Listing:
     """Read files that are byte for byte the published ones; every load checks, which takes half a second at most."""
     for path, md5 in zip(paths, source.files.values(), strict=True):
         verify(path, md5)
