@@ -140,7 +140,7 @@ def scan(
     Example: invaug scan photos/ --json
     """
     from invaug.lab.data.scan.command import scan as scan_path
-    from invaug.lab.data.scan.table import lines
+    from invaug.lab.data.scan.report import lines
 
     report = scan_path(path.expanduser())
     print(report.as_json() if as_json else "\n".join(lines(report)))
