@@ -85,8 +85,11 @@ def test_unknown_timm_names_are_answered_with_the_nearest() -> None:
 
 @pytest.mark.usefixtures("no_timm")
 def test_timm_that_is_not_installed_is_said_to_be_missing() -> None:
-    with pytest.raises(UserError, match="which is not installed: pip install timm"):
+    way_out = r"timm models need timm, which is not installed: pip install 'invaug\[timm\]'$"
+    with pytest.raises(UserError, match=f"^{way_out}"):
         build_model("timm:resnet18", 10, (3, 32, 32))
+    with pytest.raises(UserError, match=f"^unknown model resnet18, did you mean resnet-18.*; {way_out}"):
+        build_model("resnet18", 10, (3, 32, 32))
 
 
 def test_timm_that_does_not_import_says_why(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -97,7 +100,7 @@ def test_timm_that_does_not_import_says_why(monkeypatch: pytest.MonkeyPatch) -> 
     monkeypatch.setattr(build, "import_module", broken)
     with pytest.raises(UserError, match=r"^timm is installed but cannot be imported: operator torchvision::nms"):
         build_model("timm:resnet18", 10, (3, 32, 32))
-    with pytest.raises(UserError, match=r"^unknown model resnet18, did you mean resnet-18"):
+    with pytest.raises(UserError, match=r"^unknown model resnet18, did you mean resnet-18.*; timm is installed but"):
         build_model("resnet18", 10, (3, 32, 32))
 
 

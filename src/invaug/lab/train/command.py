@@ -17,7 +17,7 @@ from invaug.lab.errors import UserError
 from invaug.lab.models.build import build_model, is_custom
 from invaug.lab.report.command import report_runs
 from invaug.lab.run.folder import check_usable
-from invaug.lab.run.loggers import open_loggers
+from invaug.lab.run.loggers import check_installed, open_loggers
 from invaug.lab.run.record import read
 from invaug.lab.terminal import say
 from invaug.lab.train import folders, loop, ranks
@@ -74,6 +74,7 @@ def check_buildable(configs: list[Config], dataset: Dataset) -> None:
         build_model(config.model.name, len(dataset.classes), dataset.image_shape)
         build_problem(config, dataset, Finish(dataset.mean, dataset.std))
         transform_sets(config)
+        check_installed(config.run.log)
 
 
 def print_summaries(console: Screen, summaries: list[dict[str, Any]], pages: list[str]) -> None:
