@@ -92,7 +92,7 @@ def test_closed_pipe_does_not_kill_training(
 ) -> None:
     reader, writer = os.pipe()
     os.close(reader)
-    with open(writer, "w") as stdout:
+    with os.fdopen(writer, "w") as stdout:
         monkeypatch.setattr(sys, "stdout", stdout)
         assert call("train", str(data), "--epochs", "2", "--threads", "1", "--out", "run").code == 0
     assert len((tmp_path / "run" / "record.jsonl").read_text().splitlines()) == 2

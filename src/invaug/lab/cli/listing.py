@@ -1,25 +1,15 @@
 """`invaug ls`: what can be asked for by name."""
 
+import tomllib
+from pathlib import Path
+
 from invaug.lab.config import build
-from invaug.lab.config.methods import DEFAULT, METHODS
+from invaug.lab.config.methods import METHODS
 from invaug.lab.config.resolve import RANGES
 from invaug.lab.data.known import SOURCES
 from invaug.lab.models.build import MODELS
 
-SETS = {
-    "auto": f"{METHODS[DEFAULT].default_set}; wide for --method trivial",
-    "mild": "TrivialAugment's 14 operations, up to 18 degrees and 6 pixels, two applied in sequence",
-    "wide": "TrivialAugment's wide set: 14 operations, up to 135 degrees and 32 pixels",
-    "standard": "TrivialAugment's standard set: 14 operations, up to 30 degrees and 10 pixels",
-    "rotations": "rotations by any angle up to --range radians",
-    "translations": "shifts along both axes up to --range pixels",
-    "scalings": "enlargements by exp(s), s up to --range",
-}
-PRESETS = {
-    "default": "our own settings: chains, one view per image, epsilon set by the resilient rule",
-    "paper": "as the paper's text has it",
-    "authors-code": "as the authors' code runs it",
-}
+SUMMARIES = tomllib.loads(Path(__file__).with_suffix(".toml").read_text(encoding="utf-8"))
 
 
 def catalogue() -> dict[str, dict[str, str]]:
@@ -27,9 +17,9 @@ def catalogue() -> dict[str, dict[str, str]]:
     return {
         "datasets": {name: source.about for name, source in SOURCES.items()},
         "models": dict(MODELS),
-        "sets": {name: _with_default(name, summary) for name, summary in SETS.items()},
+        "sets": {name: _with_default(name, summary) for name, summary in SUMMARIES["sets"].items()},
         "methods": {name: spec.summary for name, spec in METHODS.items()},
-        "presets": {name: PRESETS.get(name, "") for name in build.PRESETS},
+        "presets": {name: SUMMARIES["presets"][name] for name in build.PRESETS},
         "configs": {name: first_comment(name) for name in build.shipped_names()},
     }
 

@@ -7,7 +7,7 @@ from typing import Annotated, Any
 import typer
 
 from invaug.lab.cli.app import DataDir, Json, app
-from invaug.lab.cli.flags import GroupedCommand, folder, with_config
+from invaug.lab.cli.flags import GroupedCommand, HelpAll, folder, with_config
 from invaug.lab.config import build
 from invaug.lab.environment import is_first
 from invaug.lab.errors import UserError
@@ -35,6 +35,7 @@ def train(
     ] = False,
     jobs: Jobs = 1,
     on: On = "processes",
+    help_all: HelpAll = False,
     **settings: Any,
 ) -> None:
     """Train a network under an invariance constraint; without arguments on embedded digits, in minutes.
@@ -84,6 +85,7 @@ def tune(
     jobs: Jobs = 1,
     on: On = "processes",
     as_json: Json = False,
+    help_all: HelpAll = False,
     **settings: Any,
 ) -> None:
     """Choose epsilon, or other settings, by cross-validation; resumable.

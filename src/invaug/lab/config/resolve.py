@@ -5,7 +5,7 @@ a resolved config changes nothing.
 """
 
 import math
-from typing import Any, NamedTuple, Protocol
+from typing import Any, NamedTuple
 
 from invaug.lab.config.levels import table_of_rule
 from invaug.lab.config.methods import METHODS
@@ -18,20 +18,12 @@ RANGES = {"rotations": math.pi, "translations": 7.0, "scalings": math.log(2)}
 SMALLEST_SHARE = 1 / 8  # of a batch that one view per image measures a constraint on
 
 
-class Facts(Protocol):
-    """What must be known of a dataset."""
+class Facts(NamedTuple):
+    """What must be known of a dataset; an estimate needs no more than its name and classes."""
 
-    @property
-    def name(self) -> str:
-        """Its name."""
-
-    @property
-    def classes(self) -> tuple[str, ...]:
-        """The names of its classes."""
-
-    @property
-    def image_shape(self) -> tuple[int, int, int]:
-        """Channels, height and width."""
+    name: str
+    classes: tuple[str, ...]
+    image_shape: tuple[int, int, int] = (3, 32, 32)  # channels, height and width
 
 
 class Machine(NamedTuple):

@@ -130,7 +130,6 @@ class Train(Record):
     label_smoothing: float = Field(0.0, ge=0, lt=1, description="label smoothing of the loss")
     ema: float = Field(0.0, ge=0, lt=1, description="decay of an average of the weights; 0 keeps none")
     accumulate: int = Field(1, ge=1, description="batches per optimiser step")
-    early_stop: int = Field(0, ge=0, description="stop after this many epochs without a better validation accuracy")
     drop_last: bool = Field(True, description="leave out the last incomplete batch")
     on_nan: Literal["stop", "skip"] = Field(
         "stop", description="what to do about batches with a non-finite loss; skip leaves out at most 1 %"
@@ -186,10 +185,6 @@ class Config(Record):
             raise ValueError(
                 f"method {self.method.name} takes one constraint, got {len(self.families)} families: keep one of them"
             )
-        if self.train.early_stop and not self.data.val_fraction:
-            raise ValueError(
-                f"early_stop {self.train.early_stop} needs validation images: set val_fraction, for example 0.1"
-            )
         return self
 
     def flat(self, mode: Literal["python", "json"] = "python") -> dict[str, Any]:
@@ -200,10 +195,8 @@ class Config(Record):
 
     def replaced(self, **settings: Any) -> Config:
         """Return the config with some settings, by their short names, replaced; they are not checked again."""
-        records: dict[str, dict[str, Any]] = {}
-        for key, value in settings.items():
-            records.setdefault(PLACES[key].record, {})[PLACES[key].field] = value
-        updated = {name: getattr(self, name).model_copy(update=values) for name, values in records.items()}
+        tables = nest(settings)
+        updated = {name: getattr(self, name).model_copy(update=table) for name, table in tables.items()}
         return self.model_copy(update=updated)
 
 
@@ -226,3 +219,14 @@ def _places() -> Iterator[tuple[str, Place]]:
 
 PLACES: Mapping[str, Place] = dict(_places())
 """Every setting by its short name, in the order of the records."""
+
+
+def nest(settings: Mapping[str, Any]) -> dict[str, Any]:
+    """Return settings, given by their short names, as the tables of a config file."""
+    tables: dict[str, Any] = {}
+    for key, value in settings.items():
+        if key == "families":
+            tables[key] = value
+        else:
+            tables.setdefault(PLACES[key].record, {})[PLACES[key].field] = value
+    return tables

@@ -1,8 +1,8 @@
 """`invaug train`: from what the user gave to runs on disk and a table at the end."""
 
 import shlex
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Callable, Mapping
+from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
@@ -10,7 +10,7 @@ import torch
 from lightning_fabric import Fabric
 
 from invaug.lab.config.build import build
-from invaug.lab.config.resolve import Machine, resolve
+from invaug.lab.config.resolve import Facts, Machine, resolve
 from invaug.lab.config.schema import Config
 from invaug.lab.data.load import Dataset, load_dataset
 from invaug.lab.environment import restarts, under_torchrun
@@ -64,7 +64,8 @@ def run_one(
 
 def resolve_for(config: Config, dataset: Dataset, fabric: Fabric) -> Config:
     """Return the config without `auto`, given the data and the machine that Fabric has found."""
-    return resolve(config, dataset, Machine(fabric.device.type, torch.get_num_threads()))
+    facts = Facts(dataset.name, dataset.classes, dataset.image_shape)
+    return resolve(config, facts, Machine(fabric.device.type, torch.get_num_threads()))
 
 
 def check_buildable(configs: list[Config], dataset: Dataset) -> None:
@@ -134,14 +135,16 @@ def train_one(
         ranks.on_first_rank(fabric, lambda: folders.begin(config, dataset, folder, resume))
         console.print(headline(config, dataset), highlight=False, soft_wrap=True)
         done = len(read(folder))
-        with (
-            Display(config.train.epochs, done, console=console) as display,
-            logging(config, folder, fabric) as log,
-        ):
+        settings = {key: value for key, value in config.flat("json").items() if value is not None}
+        with Display(config.train.epochs, done, console=console) as display, ExitStack() as stack:
+            loggers = open_loggers(config.run.log if fabric.is_global_zero else [], folder, settings)
+            for logger in loggers:
+                stack.callback(logger.close)
 
             def show_epoch(row: dict[str, Any]) -> None:
                 display.epoch(row)
-                log(row)
+                for logger in loggers:
+                    logger.log(row, int(row["epoch"]))
                 on_epoch()
 
             watch = loop.Watch(display.batch, show_epoch, say)
@@ -160,21 +163,3 @@ def _with_way_out(error: Stopped | loop.BadStepError, config: Config, folder: Pa
     if isinstance(error, Stopped):
         return Stopped(error.signum, f"{error} and saved; {way}")
     return loop.BadStepError(f"{error} (the state before it is saved; {way} --on-nan skip)", error.reason)
-
-
-@contextmanager
-def logging(config: Config, folder: Path, fabric: Fabric) -> Iterator[Callable[[Mapping[str, Any]], None]]:
-    """Yield what writes an epoch to every further log, on the first rank; close them whatever happens."""
-    names = config.run.log if fabric.is_global_zero else []
-    settings = {key: value for key, value in config.flat("json").items() if value is not None}
-    loggers = open_loggers(names, folder, settings)
-
-    def log(row: Mapping[str, Any]) -> None:
-        for logger in loggers:
-            logger.log(row, int(row["epoch"]))
-
-    try:
-        yield log
-    finally:
-        for logger in loggers:
-            logger.close()

@@ -12,7 +12,7 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 from rich.table import Table
 
 from invaug.lab.terminal import Forgiving, plain
-from invaug.lab.train.alarm import advice
+from invaug.lab.train.course import advice
 
 
 class Screen(Console):

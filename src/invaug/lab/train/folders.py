@@ -10,7 +10,6 @@ from typing import Any
 
 from lightning_fabric import Fabric
 
-from invaug.lab.config import build
 from invaug.lab.config.schema import Config
 from invaug.lab.data.load import Dataset
 from invaug.lab.errors import UserError
@@ -21,8 +20,6 @@ from invaug.lab.run.lock import NAME as LOCK
 from invaug.lab.run.lock import RunLock
 from invaug.lab.train import ranks
 
-COMPARISON = "compare.toml"
-"""What `--compare` was asked to do, beside the runs it compares."""
 CHANGEABLE = {
     *("workers", "data_dir", "threads", "log", "device"),
     *("scoring_batch", "checkpoint_minutes", "checkpoint_steps", "on_nan"),
@@ -60,19 +57,6 @@ def stored_settings(folder: Path, given: Mapping[str, Any], trust_model: bool) -
     named = given.get("model") == read_config(folder)[0].model.name  # naming the model is trusting it
     settings = read_trusted(folder, trust_model or named).flat()
     return {key: value for key, value in settings.items() if value is not None}
-
-
-def stored_comparison(folder: Path) -> dict[str, Any]:
-    """Return the settings a comparison was started with."""
-    if not (folder / COMPARISON).is_file():
-        raise UserError(f"nothing to resume in {folder}: no {COMPARISON} there; leave out --resume to start")
-    return build.read(folder / COMPARISON)
-
-
-def write_comparison(folder: Path, given: Mapping[str, Any]) -> None:
-    """Write what `--compare` was asked to do, so that it can be resumed before every method has begun."""
-    folder.mkdir(parents=True, exist_ok=True)
-    atomic.write_text(folder / COMPARISON, build.dump(build.nest(given)))
 
 
 @contextmanager

@@ -1,7 +1,7 @@
 """The state of a training: everything that changes during it, and nothing else."""
 
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any
 
 import torch
@@ -19,6 +19,8 @@ from invaug.lab.train.finish import Finish, Randomness
 from invaug.lab.train.malloc import keep_freed
 from invaug.lab.train.problem import build_problem
 from invaug.lab.train.tally import Tally
+
+COUNTERS = ("batch", "seconds", "skipped")
 
 
 @dataclass
@@ -40,7 +42,6 @@ class Training:
     """Time those batches took."""
     skipped: int = 0
     """Those of them whose loss was not finite."""
-    best: dict[str, float] = field(default_factory=lambda: {"accuracy": -1.0, "epoch": 0})
 
     @property
     def network(self) -> Any:
@@ -57,7 +58,7 @@ class Training:
             "ema": self.average.module.state_dict() if self.average else None,
             "ema_count": int(self.average.n_averaged) if self.average else 0,
             "tallies": ranks.gather_vectors(self.fabric, self.tally.vector()),
-            **{name: getattr(self, name) for name in ("batch", "seconds", "skipped", "best")},
+            **{name: getattr(self, name) for name in COUNTERS},
         }
 
     def restore(self, saved: checkpoint.Checkpoint) -> None:
@@ -77,7 +78,7 @@ class Training:
             self.average.n_averaged.fill_(state["ema_count"])
         self.tally.restore(state["tallies"][self.fabric.global_rank])
         self.epoch = saved.epoch
-        for name in ("batch", "seconds", "skipped", "best"):
+        for name in COUNTERS:
             setattr(self, name, state[name])
 
     def make_undo(self) -> Callable[[], None]:

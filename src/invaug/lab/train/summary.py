@@ -46,6 +46,8 @@ def summarise(config: Config, dataset: Dataset, folder: Path, training: Training
     last, transformed = rows[-1], averaged(each)["uniform"]
     levels = epsilons(config)  # one that a rule sets is neither met nor violated
     given = [slack for slack, level in zip(last["slack"], levels, strict=False) if isinstance(level, float)]
+    holds = all(slack is None or slack <= 0 for slack in given)  # no slack means no bound
+    feasible = holds if given and methods.holds_epsilon(config.method.name) else None
     clean = ("test_accuracy", "test_loss", "val_accuracy", "val_loss")
     return {
         "run": str(folder),
@@ -62,15 +64,10 @@ def summarise(config: Config, dataset: Dataset, folder: Path, training: Training
         "epsilon": final_epsilon(config, rows),
         "epsilon_chosen": len(given) < len(last["slack"]),
         "constraint_loss": last["constraint_loss"],
-        "feasible": is_feasible(given) if methods.holds_epsilon(config.method.name) else None,
+        "feasible": feasible,
         "seconds": sum(row["seconds"] for row in rows),
         **({"families": dict(zip(names, each, strict=True))} if config.families else {}),
     }
-
-
-def is_feasible(slacks: list[float | None]) -> bool | None:
-    """Return whether every constraint held in the last epoch; None without constraints. No slack means no bound."""
-    return all(slack is None or slack <= 0 for slack in slacks) if slacks else None
 
 
 def table_row(summary: Mapping[str, Any]) -> dict[str, str]:
