@@ -13,11 +13,12 @@ SUMMARIES = tomllib.loads(Path(__file__).with_suffix(".toml").read_text(encoding
 
 
 def catalogue() -> dict[str, dict[str, str]]:
-    """Return everything with a name, by kind: name -> what it is in one line."""
+    """Return everything with a name, by kind: name -> what it is in one line, with the range of continuous sets."""
+    sets = SUMMARIES["sets"]
     return {
         "datasets": {name: source.about for name, source in SOURCES.items()},
         "models": dict(MODELS),
-        "sets": {name: _with_default(name, summary) for name, summary in SUMMARIES["sets"].items()},
+        "sets": {**sets, **{name: f"{sets[name]} [{far:.4g}]" for name, far in RANGES.items()}},
         "methods": {name: spec.summary for name, spec in METHODS.items()},
         "presets": {name: SUMMARIES["presets"][name] for name in build.PRESETS},
         "configs": {name: first_comment(name) for name in build.shipped_names()},
@@ -28,7 +29,3 @@ def first_comment(name: str) -> str:
     """Return the comment a shipped config starts with."""
     first = (build.SHIPPED / f"{name}.toml").read_text(encoding="utf-8").partition("\n")[0]
     return first.removeprefix("#").strip() if first.startswith("#") else ""
-
-
-def _with_default(name: str, summary: str) -> str:
-    return f"{summary} [{RANGES[name]:.4g}]" if name in RANGES else summary

@@ -6,13 +6,12 @@ from typing import Annotated
 
 import typer
 
-from invaug.lab.cli.app import DataDir, Json, app
+from invaug.lab.cli.app import DataDir, Json, Trust, app
 from invaug.lab.config import build
 from invaug.lab.errors import UserError, nearest
 from invaug.lab.terminal import plain
 
 RunPath = Annotated[Path, typer.Argument(help="folder of a run")]
-Trust = Annotated[bool, typer.Option("--trust-model", help="run the code of the run's own module:factory")]
 
 
 @app.command()

@@ -41,10 +41,8 @@ def resolve(config: Config, data: Facts, machine: Machine | None = None) -> Conf
     """
     decided = {**_of_images(config, data), **_of_method(config, len(data.classes))}
     if machine:
-        decided |= {
-            "device": machine.device,
-            "threads": machine.threads if config.run.threads == "auto" else config.run.threads,
-        }
+        threads = machine.threads if config.run.threads == "auto" else config.run.threads
+        decided |= {"device": machine.device, "threads": threads}
     return config.replaced(**decided)
 
 
@@ -85,13 +83,10 @@ def _epsilon(config: Config, n_classes: int) -> Any:
     if not row.holds_epsilon:  # a fixed weight holds nothing below a level; plain training has no constraint
         return 0.0 if row.is_constrained else math.inf
     if given is None:
-        return usual_epsilon(n_classes)
+        return round(
+            0.35 * math.log(n_classes), 2
+        )  # 0.8 for ten classes, as in the paper
     return table_of_rule(Resilient()) if given == "auto" else given
-
-
-def usual_epsilon(n_classes: int) -> float:
-    """Return about a third of the loss of a guess: 0.8 for ten classes, as in the paper."""
-    return round(0.35 * math.log(n_classes), 2)
 
 
 def _yes_or_no(asked: str, usually: bool) -> str:

@@ -46,12 +46,11 @@ class Data(Record):
     def _check(self) -> Data:
         if self.fraction < 1 and self.per_class is not None:
             raise ValueError(f"give fraction or per_class, not both: got {self.fraction} and {self.per_class}")
-        if self.val_fold and not self.val_fraction:
-            raise ValueError(f"val_fold {self.val_fold} needs a share to hold out: set val_fraction, for example 0.2")
-        if (self.val_fold + 1) * self.val_fraction > 1 + 1e-6:
-            raise ValueError(
-                f"val_fold {self.val_fold} counts from 0: val_fraction {self.val_fraction:g} has fewer parts"
-            )
+        fold, share = self.val_fold, self.val_fraction
+        if fold and not share:
+            raise ValueError(f"val_fold {fold} needs a share to hold out: set val_fraction, for example 0.2")
+        if (fold + 1) * share > 1 + 1e-6:
+            raise ValueError(f"val_fold {fold} counts from 0: val_fraction {share:g} has fewer parts")
         return self
 
 
@@ -181,10 +180,9 @@ class Config(Record):
             level = family.get("epsilon", 0.0)
             if isinstance(level, bool | tuple) or not level >= 0:
                 raise ValueError(f"families.{name}.epsilon must be a number, at least 0, got {level}")
-        if not methods.METHODS[self.method.name].keeps_clean and len(self.families) > 1:
-            raise ValueError(
-                f"method {self.method.name} takes one constraint, got {len(self.families)} families: keep one of them"
-            )
+        method, n = self.method.name, len(self.families)
+        if not methods.METHODS[method].keeps_clean and n > 1:
+            raise ValueError(f"method {method} takes one constraint, got {n} families: keep one of them")
         return self
 
     def flat(self, mode: Literal["python", "json"] = "python") -> dict[str, Any]:

@@ -20,8 +20,7 @@ from invaug.lab.run.folder import versions
 from invaug.lab.train import command as train
 from invaug.lab.train import ranks
 from invaug.lab.train.display import Screen
-from invaug.lab.train.measured import Measured
-from invaug.lab.train.summary import summarise
+from invaug.lab.train.summary import Measured, summarise
 
 N_DATASETS = 4  # in memory
 

@@ -24,14 +24,13 @@ from invaug.lab.terminal import say
 from invaug.lab.train import folders, loop, ranks
 from invaug.lab.train.display import Display, Screen, summary_table
 from invaug.lab.train.finish import Finish
-from invaug.lab.train.measured import Measured
 from invaug.lab.train.problem import build_problem
 from invaug.lab.train.sets import transform_sets
 from invaug.lab.train.signals import Stopped
 from invaug.lab.train.state import Training, prepare
-from invaug.lab.train.summary import headline, summarise, table_row
+from invaug.lab.train.summary import Measured, headline, summarise, table_row
 
-READ_DATA = ("fraction", "per_class", "subset", "val_fraction", "val_fold", "image_size", "on_bad")
+READ_DATA = ("data_dir", "fraction", "per_class", "subset", "val_fraction", "val_fold", "image_size", "on_bad")
 
 
 def run_one(
@@ -101,10 +100,7 @@ def load_once(config: Config, fabric: Fabric, *, with_test: bool = True) -> Data
 
     def load() -> None:
         options = {key: getattr(config.data, key) for key in READ_DATA}
-        place = config.data.data_dir
-        loaded.append(
-            load_dataset(config.data.name, data_dir=place, seed=config.run.seed, with_test=with_test, **options)
-        )
+        loaded.append(load_dataset(config.data.name, seed=config.run.seed, with_test=with_test, **options))
 
     ranks.on_first_rank(fabric, load)
     if not loaded:
@@ -129,7 +125,6 @@ def train_one(
         measured: The images it is measured on; by default those that the dataset holds out.
         on_epoch: Called after every epoch.
     """
-    measured = measured or Measured.held_out(dataset)
     training = prepare(config, dataset, fabric)
     with ranks.reporting_lost_ranks(fabric), folders.locked(folder, fabric):
         ranks.on_first_rank(fabric, lambda: folders.begin(config, dataset, folder, resume))
@@ -149,11 +144,12 @@ def train_one(
 
             watch = loop.Watch(display.batch, show_epoch, say)
             try:
-                return loop.fit(config, dataset, folder, training, folders.identity(config), watch, measured)
+                loop.fit(config, dataset, folder, training, watch, measured or Measured.held_out(dataset))
             except (Stopped, loop.BadStepError) as error:
                 if fabric.is_global_zero and read(folder):  # the handlers are gone: a second signal ends this too
                     write_pages(folder, [folder])
                 raise _with_way_out(error, config, folder) from None
+    return training
 
 
 def _with_way_out(error: Stopped | loop.BadStepError, config: Config, folder: Path) -> Exception:

@@ -2,7 +2,7 @@
 
 import math
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import dataclass
 from itertools import islice
 from pathlib import Path
@@ -18,18 +18,19 @@ from invaug.lab.data.load import Dataset
 from invaug.lab.errors import RunError
 from invaug.lab.run import checkpoint
 from invaug.lab.run.record import Record, read
-from invaug.lab.train import ranks
+from invaug.lab.train import folders, ranks
 from invaug.lab.train.course import out_of_reach
-from invaug.lab.train.measured import Measured, measure
 from invaug.lab.train.saving import Saving
 from invaug.lab.train.schedule import learning_rate
 from invaug.lab.train.signals import Signals, Stopped
 from invaug.lab.train.state import Training
+from invaug.lab.train.summary import Measured, measure
 from invaug.lab.train.tally import Tally
 from invaug.rng import mix, seed_own
 
 NAN_QUOTA = 0.01  # share of an epoch's batches that on_nan=skip may leave out; one is always allowed
 Row = dict[str, Any]
+AfterStep = Callable[[bool], None]
 FINISH = 1  # keys the random crops and flips apart from the other random numbers of a batch
 
 
@@ -56,15 +57,7 @@ class Watch:
     warn: Callable[[str], None] = print
 
 
-def fit(
-    config: Config,
-    dataset: Dataset,
-    folder: Path,
-    training: Training,
-    meta: Mapping[str, Any],
-    watch: Watch,
-    measured: Measured,
-) -> Training:
+def fit(config: Config, dataset: Dataset, folder: Path, training: Training, watch: Watch, measured: Measured) -> None:
     """Train to the last epoch, from the last checkpoint if there is one; every epoch adds a record and a checkpoint."""
     fabric = training.fabric
     _go_back(folder / "checkpoints", training, watch)
@@ -73,7 +66,7 @@ def fit(
         record = Record.resume(folder, training.epoch)
         rows = read(folder)
     with Signals() as signals:
-        saving = Saving(config.run, folder / "checkpoints", training, signals, meta)
+        saving = Saving(config.run, folder / "checkpoints", training, signals, folders.identity(config))
         while training.epoch < config.train.epochs:
             try:
                 row = one_epoch(config, dataset, training, watch, saving.after_step)
@@ -90,7 +83,6 @@ def fit(
             ranks.on_first_rank(fabric, lambda: record.append(row))  # noqa: B023 - called at once
             saving.now()
             watch.epoch(row)
-    return training
 
 
 def _out_of_reach(rows: list[Row], training: Training) -> list[bool]:
@@ -109,11 +101,7 @@ def _go_back(folder: Path, training: Training, watch: Watch) -> None:
 
 
 def one_epoch(
-    config: Config,
-    dataset: Dataset,
-    training: Training,
-    watch: Watch,
-    after_step: Callable[[bool], None] = lambda _: None,
+    config: Config, dataset: Dataset, training: Training, watch: Watch, after_step: AfterStep = lambda _: None
 ) -> Row:
     """Run Algorithm 2 over the rest of this epoch's training images; return the record line of the whole epoch."""
     fabric, started = training.fabric, time.perf_counter() - training.seconds
