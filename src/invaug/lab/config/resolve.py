@@ -83,9 +83,7 @@ def _epsilon(config: Config, n_classes: int) -> Any:
     if not row.holds_epsilon:  # a fixed weight holds nothing below a level; plain training has no constraint
         return 0.0 if row.is_constrained else math.inf
     if given is None:
-        return round(
-            0.35 * math.log(n_classes), 2
-        )  # 0.8 for ten classes, as in the paper
+        return round(0.35 * math.log(n_classes), 2)  # 0.8 for ten classes, as in the paper
     return table_of_rule(Resilient()) if given == "auto" else given
 
 

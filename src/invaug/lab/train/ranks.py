@@ -6,7 +6,7 @@ import logging
 import os
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
-from typing import Any, TypeVar, cast
+from typing import Any, TypeVar
 
 import torch
 from lightning_fabric import Fabric
@@ -95,8 +95,11 @@ def max_over_ranks(fabric: Fabric, *numbers: float) -> list[float]:
 
 def gather_vectors(fabric: Fabric, vector: Tensor) -> Tensor:
     """Return the vectors of all ranks, shape (ranks, length), on the CPU."""
-    rows = cast(Tensor, fabric.all_gather(vector))  # of one rank, the vector itself
-    return rows.cpu().view(fabric.world_size, -1)
+    if fabric.world_size == 1:
+        return vector.cpu().unsqueeze(0)
+    rows = [torch.empty_like(vector, device=fabric.device) for _ in range(fabric.world_size)]
+    distributed.all_gather(rows, vector.to(fabric.device))  # not by Fabric, which calls a deprecated function of torch
+    return torch.stack(rows).cpu()
 
 
 @torch.no_grad()
