@@ -7,7 +7,6 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from lightning_fabric import Fabric
 
 from invaug.lab.config.build import build
 from invaug.lab.config.resolve import Facts, Machine, resolve
@@ -22,8 +21,10 @@ from invaug.lab.run.loggers import open_loggers
 from invaug.lab.run.record import read
 from invaug.lab.terminal import say
 from invaug.lab.train import folders, loop, ranks
+from invaug.lab.train.compiled import load_compiled_loops
 from invaug.lab.train.display import Display, Screen, summary_table
 from invaug.lab.train.finish import Finish
+from invaug.lab.train.one_process import Processes
 from invaug.lab.train.problem import build_problem
 from invaug.lab.train.sets import transform_sets
 from invaug.lab.train.signals import Stopped
@@ -61,7 +62,7 @@ def run_one(
     return summary
 
 
-def resolve_for(config: Config, dataset: Dataset, fabric: Fabric) -> Config:
+def resolve_for(config: Config, dataset: Dataset, fabric: Processes) -> Config:
     """Return the config without `auto`, given the data and the machine that Fabric has found."""
     facts = Facts(dataset.name, dataset.classes, dataset.image_shape)
     return resolve(config, facts, Machine(fabric.device.type, torch.get_num_threads()))
@@ -94,7 +95,7 @@ def write_pages(root: Path, runs: list[Path]) -> list[str]:
         return []
 
 
-def load_once(config: Config, fabric: Fabric, *, with_test: bool = True) -> Dataset:
+def load_once(config: Config, fabric: Processes, *, with_test: bool = True) -> Dataset:
     """Return the data; rank 0 reads it first, so that a download or a bad file happens once."""
     loaded: list[Dataset] = []
 
@@ -112,7 +113,7 @@ def train_one(
     config: Config,
     dataset: Dataset,
     folder: Path,
-    fabric: Fabric,
+    fabric: Processes,
     console: Screen,
     *,
     resume: bool,
@@ -125,6 +126,7 @@ def train_one(
         measured: The images it is measured on; by default those that the dataset holds out.
         on_epoch: Called after every epoch.
     """
+    load_compiled_loops()
     training = prepare(config, dataset, fabric)
     with ranks.reporting_lost_ranks(fabric), folders.locked(folder, fabric):
         ranks.on_first_rank(fabric, lambda: folders.begin(config, dataset, folder, resume))

@@ -8,8 +8,6 @@ from itertools import count
 from pathlib import Path
 from typing import Any
 
-from lightning_fabric import Fabric
-
 from invaug.lab.config.schema import Config
 from invaug.lab.data.load import Dataset
 from invaug.lab.errors import UserError
@@ -19,6 +17,7 @@ from invaug.lab.run.folder import check_usable, read_config, read_trusted, versi
 from invaug.lab.run.lock import NAME as LOCK
 from invaug.lab.run.lock import RunLock
 from invaug.lab.train import ranks
+from invaug.lab.train.one_process import Processes
 
 CHANGEABLE = {
     *("workers", "data_dir", "threads", "log", "device"),
@@ -60,7 +59,7 @@ def stored_settings(folder: Path, given: Mapping[str, Any], trust_model: bool) -
 
 
 @contextmanager
-def locked(folder: Path, fabric: Fabric) -> Iterator[None]:
+def locked(folder: Path, fabric: Processes) -> Iterator[None]:
     """Hold the folder of a run for all ranks, by the lock of the first."""
     with ExitStack() as stack:
 
