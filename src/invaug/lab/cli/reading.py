@@ -130,10 +130,7 @@ def watch(
 
 
 @app.command()
-def scan(
-    path: Annotated[Path, typer.Argument(help="a folder of images, or an .npz")],
-    as_json: Json = False,
-) -> None:
+def scan(path: Annotated[Path, typer.Argument(help="a folder of images, or an .npz")], as_json: Json = False) -> None:
     """Check data before training: every bad or odd file with its reason, classes, sizes, modes; 1 if some are bad.
 
     Example: invaug scan photos/ --json

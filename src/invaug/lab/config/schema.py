@@ -92,8 +92,7 @@ class Method(Record):
     n_steps: int = Field(1, ge=0, description="accept/reject transitions per chain; 0 draws uniformly")
     n_views: int = Field(1, ge=1, description="transformed views kept per image, with --views both or apart")
     views: Literal["one", "both", "apart"] = Field(
-        "one",
-        description="one view per image, clean or transformed; both; or both in separate forward passes (apart)",
+        "one", description="one view per image, clean or transformed; both; or both in separate forward passes (apart)"
     )
     dual_lr: float = Field(2e-2, ge=0, description="step size of gamma")
     gamma_init: float = Field(0.0, ge=0, description="where gamma starts; the fixed weight of --method penalty")

@@ -83,8 +83,6 @@ def out_of_reach(rows: Sequence[Mapping[str, Any]]) -> list[bool]:
     shrinks is left alone: early in a training every constraint is violated.
     """
     last = rows[-PATIENCE:]
-    if not rows:
-        return []
     slacks = [[row["slack"][k] for row in last] for k in range(len(rows[-1]["slack"]))]
     return [len(last) == PATIENCE and _stuck(slack) for slack in slacks]
 

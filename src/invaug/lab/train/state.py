@@ -113,14 +113,16 @@ OPTIMIZERS: dict[str, Callable[[Any, Train], torch.optim.Optimizer]] = {
 def prepare(config: Config, dataset: Dataset, fabric: Processes) -> Training:
     """Return a fresh training state, its weights decided by the seed."""
     keep_freed()
+    train = config.train
     torch.manual_seed(config.run.seed)
     model = build_model(config.model.name, len(dataset.classes), dataset.image_shape)
     model = model.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
-    finish = Finish(dataset.mean, dataset.std, Randomness.of(config.train)).to(fabric.device)
+    crops = Randomness(int(train.crop), train.flip == "yes", train.cutout, train.resized_crop == "yes")
+    finish = Finish(dataset.mean, dataset.std, crops).to(fabric.device)
     problem = build_problem(config, dataset, finish).to(fabric.device)
-    optimizer = OPTIMIZERS[config.train.optimizer](model.parameters(), config.train)
-    decay = config.train.ema
-    average = AveragedModel(model, multi_avg_fn=get_ema_multi_avg_fn(decay), use_buffers=True) if decay else None
+    optimizer = OPTIMIZERS[train.optimizer](model.parameters(), train)
+    average = None
+    if train.ema:
+        average = AveragedModel(model, multi_avg_fn=get_ema_multi_avg_fn(train.ema), use_buffers=True).to(fabric.device)
     model, optimizer = fabric.setup(model, optimizer)
-    average = average.to(fabric.device) if average else None
     return Training(model, problem, optimizer, average, fabric, Tally(problem), finish)
