@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 
 from invaug.lab.config.levels import table_of_rule
 from invaug.lab.config.methods import METHODS
-from invaug.lab.config.schema import Config
+from invaug.lab.config.schema import Config, Model
 from invaug.levels import Resilient
 
 LARGE = 64  # pixels: from this side on, images are cropped and resized rather than padded and cropped
@@ -55,10 +55,20 @@ def _of_images(config: Config, data: Facts) -> dict[str, Any]:
     padding = 4 if channels == 3 and not large else 0
     return {
         "model": config.model.name if config.model.name != "auto" else "cnn-small" if channels == 1 else "resnet-8",
+        "weights_sha256": _digest(config.model),
         "crop": padding if train.crop == "auto" else train.crop,
         "flip": _yes_or_no(train.flip, data.name in SOURCES and SOURCES[data.name].mirrored),
         "resized_crop": _yes_or_no(train.resized_crop, large),
     }
+
+
+def _digest(model: Model) -> str | None:
+    """Return the SHA-256 of the weights to start from, so that a resumed run notices another file."""
+    if not model.weights or model.weights_sha256:
+        return model.weights_sha256
+    from invaug.lab.models.weights import digest_of  # here, because it needs torch
+
+    return digest_of(model.weights)
 
 
 def _of_method(config: Config, n_classes: int) -> dict[str, Any]:

@@ -58,6 +58,8 @@ class Model(Record):
     """Which network is trained."""
 
     name: str = Field("auto", description="wrn-40-2, resnet-8, cnn, a timm name, or your own module:factory")
+    weights: Path | None = Field(None, description="weights to start from: a .safetensors file, or a saved state dict")
+    weights_sha256: str | None = Field(None, description="SHA-256 that this file must have; a run records it")
 
 
 class Method(Record):

@@ -14,7 +14,7 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any, NamedTuple
 
-from torch import nn
+from torch import Tensor, nn
 
 from invaug.lab.errors import UserError, nearest
 from invaug.lab.models import networks
@@ -138,6 +138,11 @@ def _build_custom(name: str, n_classes: int, image_shape: Shape) -> nn.Module:
         raise UserError(f"model {name} failed with {type(error).__name__}: {error}") from error
     if not isinstance(model, nn.Module):
         raise UserError(f"model {name} must return a torch.nn.Module, got {type(model).__name__}")
+    for key, value in model.state_dict().items():
+        if not isinstance(value, Tensor):
+            raise UserError(
+                f"model {name} must keep tensors alone in its state_dict(), got {key}: {type(value).__name__}"
+            )
     return model
 
 

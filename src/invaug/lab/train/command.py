@@ -14,8 +14,9 @@ from invaug.lab.config.schema import Config
 from invaug.lab.data.load import Dataset, load_dataset
 from invaug.lab.environment import restarts, under_torchrun
 from invaug.lab.errors import UserError
-from invaug.lab.models.build import build_model, is_custom
+from invaug.lab.models.build import is_custom
 from invaug.lab.models.check import check_model
+from invaug.lab.models.weights import new_model
 from invaug.lab.report.command import report_runs
 from invaug.lab.run.folder import check_usable
 from invaug.lab.run.loggers import check_installed, open_loggers
@@ -74,7 +75,7 @@ def check_buildable(configs: list[Config], dataset: Dataset) -> None:
     finish, n_classes = Finish(dataset.mean, dataset.std), len(dataset.classes)
     images = finish.plain(torch.randint(256, (2, *dataset.image_shape), dtype=torch.uint8))
     for config in configs:
-        model = build_model(config.model.name, n_classes, dataset.image_shape)
+        model = new_model(config.model, dataset.classes, dataset.image_shape)
         check_model(config.model.name, model, images, n_classes)
         build_problem(config, dataset, finish)
         transform_sets(config)

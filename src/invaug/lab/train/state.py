@@ -11,8 +11,9 @@ from invaug import InvarianceConstrained
 from invaug.lab.config.schema import Config, Train
 from invaug.lab.data.load import Dataset
 from invaug.lab.errors import UserError
-from invaug.lab.models.build import build_model
+from invaug.lab.models.weights import new_model
 from invaug.lab.run import checkpoint
+from invaug.lab.terminal import say
 from invaug.lab.train import ranks
 from invaug.lab.train.finish import Finish, Randomness
 from invaug.lab.train.malloc import keep_freed
@@ -115,7 +116,8 @@ def prepare(config: Config, dataset: Dataset, fabric: Processes) -> Training:
     keep_freed()
     train = config.train
     torch.manual_seed(config.run.seed)
-    model = build_model(config.model.name, len(dataset.classes), dataset.image_shape)
+    tell = say if fabric.is_global_zero else lambda _: None
+    model = new_model(config.model, dataset.classes, dataset.image_shape, tell)
     model = model.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
     crops = Randomness(int(train.crop), train.flip == "yes", train.cutout, train.resized_crop == "yes")
     finish = Finish(dataset.mean, dataset.std, crops).to(fabric.device)
