@@ -184,10 +184,10 @@ def test_weights_of_timm_are_taken_with_a_new_head(torchvision: ModuleType, name
     theirs = timm.create_model(name, num_classes=1000, **({"img_size": 32} if "vit" in name else {}))
     torch.save(theirs.state_dict(), tmp_path / "w.pth")
     torch.manual_seed(5)
-    ours = new_model(Model(name=f"timm:{name}", weights=tmp_path / "w.pth"), ("cat", "dog"), SHAPE)
+    ours = new_model(Model(name=f"timm:{name}", weights=tmp_path / "w.pth"), ("cat", "dog"), SHAPE).eval()
     images = torch.rand(2, *SHAPE)
     assert ours(images).shape == (2, 2)
-    torch.testing.assert_close(ours.eval().forward_features(images), theirs.eval().forward_features(images))
+    torch.testing.assert_close(ours.forward_features(images), theirs.eval().forward_features(images))
 
 
 def test_weights_of_a_users_own_model_are_taken(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
