@@ -23,14 +23,14 @@ def run_reproduce(name: str | None, *, listing: bool, dry_run: bool, as_json: bo
     """Do what the command line asks; `given` are fields of `Request`, None for their defaults."""
     if listing and name:
         raise UserError(f"--list shows every experiment: leave out {name}, or leave out --list")
-    if not listing and not name:
-        raise UserError("name an experiment, for example table-1; invaug reproduce --list shows all")
     given = {key: value for key, value in given.items() if value is not None}
     if listing:
         _print_list([Request(each, **given) for each in all_experiments().values()], as_json)
     elif name:
         request = Request(find(name), find_scale(scale), **given)
         (_print_plan if dry_run else _run)(request, as_json)
+    else:
+        raise UserError("name an experiment, for example table-1; invaug reproduce --list shows all")
 
 
 def _duration(seconds: float) -> str:

@@ -17,7 +17,6 @@ HEAD = Path(__file__).with_name("head.md").read_text(encoding="utf-8")
 X_LABELS = {"epsilon": "ε", "per_class": "images per class"}
 Drawn = Iterator[tuple[str, str, Drawing]]
 """Keys, titles and drawings."""
-Interval = tuple[float, float] | None
 
 
 def escaped(text: str) -> str:
@@ -74,10 +73,10 @@ def figures(found: Outcome) -> list[Figure]:
     """Return the figures of an experiment at the small scale that have something to show."""
     if found.scale != "small" or not found.rows:
         return []
-    name, experiment = found.experiment.name, found.experiment
+    experiment = found.experiment
     drawn = [(c.key, c.title, _lines(found, c) if c.x else _bars(found, c)) for c in experiment.charts]
     drawn += [each for kept in experiment.keeps for each in KEPT[kept](found)]
-    return [Figure(f"{name}-{key}", title, drawing, "", found.table()) for key, title, drawing in drawn]
+    return [Figure(f"{experiment.name}-{key}", title, drawing, "", found.table()) for key, title, drawing in drawn]
 
 
 def _position(cell: Cell, setting: str) -> float:
@@ -85,7 +84,7 @@ def _position(cell: Cell, setting: str) -> float:
     return float(cell.settings.get("n_steps", 0) + 1 if setting == "proposals" else cell.settings[setting])
 
 
-def _point(found: Outcome, cell: str, measure: str) -> tuple[float | None, Interval]:
+def _point(found: Outcome, cell: str, measure: str) -> tuple[float | None, tuple[float, float] | None]:
     """Return the mean of a cell and its interval, as they are shown."""
     estimate, factor = found.estimate(cell, measure), MEASURES[measure].factor
     if estimate is None:
