@@ -10,8 +10,8 @@ from typing import Any
 from invaug.lab.errors import UserError
 from invaug.lab.jobs.job import Job
 from invaug.lab.report import tables
+from invaug.lab.report.document import Table
 from invaug.lab.report.intervals import Estimate, estimate
-from invaug.lab.report.tables import Table
 from invaug.lab.run import atomic
 from invaug.lab.tune.space import Range, Space
 
