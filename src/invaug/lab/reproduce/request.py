@@ -4,10 +4,10 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 from invaug.lab.config.build import build
-from invaug.lab.config.resolve import resolve
+from invaug.lab.config.resolve import Facts, resolve
 from invaug.lab.errors import UserError, nearest
 from invaug.lab.jobs.job import Job
 from invaug.lab.jobs.measures import passes
@@ -103,14 +103,6 @@ def check(request: Request) -> None:
         raise UserError(f"{request.experiment.name} cannot run yet: {request.plan.lacks}")
     if not request.cells():
         raise UserError(f"nothing is left of {request.experiment.name}: --without leaves out every cell")
-
-
-class Facts(NamedTuple):
-    """What the config of an estimate is resolved with; the size of the images does not matter."""
-
-    name: str
-    classes: tuple[str, ...]
-    image_shape: tuple[int, int, int] = (3, 32, 32)
 
 
 def estimate_seconds(settings: Mapping[str, Any], scale: Scale) -> float:
