@@ -44,6 +44,10 @@ class DamageError(Exception):
     """A file differs from what was written."""
 
 
+class AllDamagedError(UserError):
+    """No checkpoint of a folder is intact."""
+
+
 def save(folder: Path, state: Mapping[str, Any], *, step: int, epoch: int, meta: Mapping[str, Any]) -> Path:
     """Write a checkpoint and return the path of its manifest; keep one earlier checkpoint and no later ones.
 
@@ -81,7 +85,7 @@ def load(folder: Path) -> Checkpoint | None:
         except (DamageError, OSError) as error:
             skipped.append(plain(f"{path.stem} was skipped: {error}"))
     if skipped:
-        raise UserError(f"no checkpoint in {folder} can be used: {'; '.join(skipped)}")
+        raise AllDamagedError(f"no checkpoint in {folder} can be used: {'; '.join(skipped)}")
     return None
 
 

@@ -131,11 +131,12 @@ def _check_fits(folder: Path, config: Config, facts: DataFacts, weights: Any) ->
         return
     with torch.device("meta"):  # shapes only, no memory
         expected = build_model(config.model.name, len(facts.classes), facts.image_shape).state_dict()
-    if not isinstance(weights, dict) or _shapes(expected) != _shapes(weights):
+    if not isinstance(weights, dict) or shapes_of(expected) != shapes_of(weights):
         raise _misfit(folder, config, facts)
 
 
-def _shapes(weights: Mapping[Any, Any]) -> dict[Any, Any]:
+def shapes_of(weights: Mapping[Any, Any]) -> dict[Any, Any]:
+    """Return the shape and the type of each tensor, None for anything else."""
     return {name: (getattr(tensor, "shape", None), getattr(tensor, "dtype", None)) for name, tensor in weights.items()}
 
 
