@@ -275,9 +275,9 @@ def test_one_image_says_next_to_nothing_and_says_so(run: Path, capsys: pytest.Ca
 
 
 def test_two_processes_do_not_certify_one_run(run: Path) -> None:
-    from invaug.lab.run.lock import RunLock
+    from invaug.lab.run.lock import run_lock
 
-    with RunLock(run / "certificate"), pytest.raises(UserError, match="is in use by process"):
+    with run_lock(run / "certificate"), pytest.raises(UserError, match="is in use by process"):
         certified(run)
 
 

@@ -215,10 +215,10 @@ def test_config_written_is_the_config_read(tmp_path: Path) -> None:
 
 
 def test_run_of_another_process_is_not_touched(data: Path, tmp_path: Path) -> None:
-    from invaug.lab.run.lock import RunLock
+    from invaug.lab.run.lock import run_lock
 
     (tmp_path / "run").mkdir()
-    with RunLock(tmp_path / "run"):
+    with run_lock(tmp_path / "run"):
         done = invaug("train", str(data), "--out", "run", folder=tmp_path)
     assert done.returncode == 2
     assert "run" in done.stderr

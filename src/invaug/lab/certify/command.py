@@ -25,7 +25,7 @@ from invaug.lab.report.sections.certificate import document
 from invaug.lab.report.terminal import print_document
 from invaug.lab.run.documents import CERTIFICATE, json_safe, write_document
 from invaug.lab.run.folder import DataFacts, Predictor, load, read_config, versions
-from invaug.lab.run.lock import RunLock
+from invaug.lab.run.lock import run_lock
 from invaug.lab.run.record import read
 from invaug.lab.terminal import progress_bars, say
 from invaug.lab.train import malloc, problem
@@ -145,7 +145,7 @@ def _certify_constraints(
     predictor.network.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
     key, loss_fn = _key(predictor, sample, config), problem.loss_function(config)
     levels, found = epsilons_at_end(config, read(run)), []
-    with RunLock(folder), Signals() as signals, progress_bars() as progress:
+    with run_lock(folder), Signals() as signals, progress_bars() as progress:
         for i, ((name, transforms), level) in enumerate(zip(transform_sets(config), levels, strict=True), 1):
             fill = partial(
                 matrix.fill_matrix,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import platform
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Annotated, Any
@@ -170,21 +170,20 @@ class Predictor(nn.Module):
         return self.network(self.finish.plain(images))  # type: ignore[no-any-return]
 
 
-def load(
-    folder: str | Path, device: str = "cpu", *, trust_model: bool = False, warn: Callable[[str], None] = say
-) -> Predictor:
+def load(folder: str | Path, device: str = "cpu", *, trust_model: bool = False) -> Predictor:
     """Return the model of a run, ready for use: averaged weights if the run kept them, in eval mode.
+
+    One line on stderr names each later checkpoint that is damaged.
 
     Args:
         trust_model: Whether to import and run the `module:factory` the run names, if its model is one.
-        warn: Called with one line for every later checkpoint that is damaged.
     """
     folder = Path(folder)
     config, facts, saved = _open_run(folder, trust_model)
     if saved is None:
         raise UserError(f"{folder} has no checkpoint yet: train it first, or add --resume to continue")
     for message in saved.skipped:
-        warn(message)
+        say(message)
     weights: Any = saved.state.get("ema") or saved.state.get("model")
     _check_fits(folder, config, facts, weights)
     network = build_model(config.model.name, len(facts.classes), facts.image_shape)

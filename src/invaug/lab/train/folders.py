@@ -18,7 +18,7 @@ from invaug.lab.run import atomic, checkpoint
 from invaug.lab.run.files import CONFIG
 from invaug.lab.run.folder import check_usable, read_config, read_trusted, versions, write_config
 from invaug.lab.run.lock import NAME as LOCK
-from invaug.lab.run.lock import RunLock
+from invaug.lab.run.lock import run_lock
 from invaug.lab.train import ranks
 
 COMPARISON = "compare.toml"
@@ -82,7 +82,7 @@ def locked(folder: Path, fabric: Fabric) -> Iterator[None]:
 
         def lock() -> None:
             folder.mkdir(parents=True, exist_ok=True)
-            stack.enter_context(RunLock(folder))
+            stack.enter_context(run_lock(folder))
 
         ranks.on_first_rank(fabric, lock)
         yield
