@@ -1,8 +1,8 @@
 """`invaug train`: from what the user gave to runs on disk and a table at the end."""
 
 import shlex
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Callable, Mapping
+from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import Any
 
@@ -18,7 +18,7 @@ from invaug.lab.errors import UserError
 from invaug.lab.models.build import build_model, is_custom
 from invaug.lab.report.command import report_runs
 from invaug.lab.run.folder import check_usable
-from invaug.lab.run.loggers import open_loggers
+from invaug.lab.run.loggers import Log, open_logs
 from invaug.lab.run.record import read
 from invaug.lab.terminal import say
 from invaug.lab.train import folders, loop, ranks
@@ -162,19 +162,8 @@ def _with_way_out(error: Stopped | loop.BadStepError, config: Config, folder: Pa
     return loop.BadStepError(f"{error} (the state before it is saved; {way} --on-nan skip)", error.reason)
 
 
-@contextmanager
-def logging(config: Config, folder: Path, fabric: Fabric) -> Iterator[Callable[[Mapping[str, Any]], None]]:
-    """Yield what writes an epoch to every further log, on the first rank; close them whatever happens."""
+def logging(config: Config, folder: Path, fabric: Fabric) -> AbstractContextManager[Log]:
+    """Return the additional logs of a run, which the first rank writes, open until the end of the context."""
     names = config.run.log if fabric.is_global_zero else []
     settings = {key: value for key, value in config.flat("json").items() if value is not None}
-    loggers = open_loggers(names, folder, settings)
-
-    def log(row: Mapping[str, Any]) -> None:
-        for logger in loggers:
-            logger.log(row, int(row["epoch"]))
-
-    try:
-        yield log
-    finally:
-        for logger in loggers:
-            logger.close()
+    return open_logs(names, folder, settings)
