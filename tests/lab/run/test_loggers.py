@@ -51,7 +51,7 @@ def test_csv_is_whole_after_every_epoch(tmp_path: Path) -> None:
 
 def test_csv_of_a_resumed_run_has_each_epoch_once(tmp_path: Path) -> None:
     for row in ROWS:
-        record.Record(tmp_path).append(row)
+        record.append(tmp_path, row)
     log_all("csv", tmp_path, [{"epoch": 2, "loss": 7.0}, {"epoch": 3, "loss": 8.0}])
     assert [(line["epoch"], line["loss"]) for line in table(tmp_path)] == [("1", "0.5"), ("2", "7.0"), ("3", "8.0")]
 

@@ -178,9 +178,8 @@ def _certify(fill: Callable[[Strategy], Matrix], question: Question) -> dict[str
 
 def _key(predictor: Predictor, sample: Batch, config: Config) -> dict[str, str]:
     """Return what scores depend on, each under the word for it in a message."""
-    finish = {f"finish.{name}": value for name, value in predictor.finish.state_dict().items()}
     return {
-        "weights": matrix.digest_tensors({**predictor.network.state_dict(), **finish}),
+        "weights": matrix.digest_tensors(predictor.state_dict()),
         "model": config.model.name,
         "images": matrix.digest_tensors(sample._asdict()),
         "loss function": _loss_name(config),

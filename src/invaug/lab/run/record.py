@@ -1,7 +1,5 @@
 """record.jsonl: one line per epoch, in plain names and units; everything a report knows about training."""
 
-from __future__ import annotations
-
 import csv
 import io
 import json
@@ -20,29 +18,22 @@ FORMULA = ("=", "+", "-", "@", "\t", "\r", "\n", "＝", "＋", "－", "＠")
 Row = dict[str, Any]
 
 
-class Record:
-    """The record of the run in a folder, for its single writer."""
+def resume(folder: Path, last_epoch: int) -> None:
+    """Drop the epochs after `last_epoch` and a half-written line; only for the single writer of the folder."""
+    path = folder / NAME
+    if _exists(path):
+        atomic.sweep(folder)
+        kept = [line for line, row in _lines(path) if row["epoch"] <= last_epoch]
+        atomic.write_bytes(path, b"".join(kept))
 
-    def __init__(self, folder: Path) -> None:
-        self.path = folder / NAME
 
-    @classmethod
-    def resume(cls, folder: Path, last_epoch: int) -> Record:
-        """Return the record without the epochs after `last_epoch` and without a half-written line."""
-        record = cls(folder)
-        if _exists(record.path):
-            atomic.sweep(folder)
-            kept = [line for line, row in _lines(record.path) if row["epoch"] <= last_epoch]
-            atomic.write_bytes(record.path, b"".join(kept))
-        return record
-
-    def append(self, row: Mapping[str, Any]) -> None:
-        """Add one epoch and wait until it is on disk; a failed append leaves the record unchanged."""
-        if not isinstance(row.get("epoch"), int):
-            raise ValueError(f"the epoch of a row must be an integer, got {row.get('epoch')!r}")
-        line = json.dumps(dict(row)).encode() + b"\n"
-        with atomic.reporting(self.path):
-            _append(self.path, line)
+def append(folder: Path, row: Mapping[str, Any]) -> None:
+    """Add one epoch and wait until it is on disk; a failed append leaves the record unchanged."""
+    if not isinstance(row.get("epoch"), int):
+        raise ValueError(f"the epoch of a row must be an integer, got {row.get('epoch')!r}")
+    path, line = folder / NAME, json.dumps(dict(row)).encode() + b"\n"
+    with atomic.reporting(path):
+        _append(path, line)
 
 
 def read(folder: Path) -> list[Row]:
