@@ -23,8 +23,8 @@ from invaug.lab.evaluate.inputs import check_device, load_test_data
 from invaug.lab.report.command import report_runs
 from invaug.lab.report.sections.certificate import document
 from invaug.lab.report.terminal import print_document
-from invaug.lab.run.documents import CERTIFICATE, json_safe, write_document
-from invaug.lab.run.folder import DataFacts, Predictor, load, read_config, versions
+from invaug.lab.run.files import CERTIFICATE, json_safe, write_document
+from invaug.lab.run.folder import Predictor, load, read_config, versions
 from invaug.lab.run.lock import run_lock
 from invaug.lab.run.record import read
 from invaug.lab.terminal import progress_bars, say
@@ -65,7 +65,9 @@ def certify_run(
     dataset = load_test_data(config, facts, data, data_dir)
     n_images = _n_images(images, len(dataset.test), dataset.name)
     sample = matrix.choose_sample(dataset.test, n_images, config.data.workers, device)
-    question = _question(config, facts, sample, confidence)
+    cap = max(CAP, CAP_OF_GUESS * math.log(len(facts.classes)))
+    asked = (transform_sets(config)[0][1], sample.targets.cpu().numpy(), facts.classes, facts.image_shape)
+    question = Question(*asked, confidence, cap, n_steps=_n_steps(config))
     found = _certify_constraints(run, config, predictor, sample, question, own=data is None)
     report = json_safe(_describe(config, dataset, question, found))
     if data is None:  # the page of a run is about its own held-out images
@@ -74,13 +76,6 @@ def certify_run(
         print(json.dumps({"run": str(run), **report}))
     else:
         print_document(document(report, str(run)), Console(highlight=False, emoji=False))
-
-
-def _question(config: Config, facts: DataFacts, sample: Batch, confidence: float) -> Question:
-    """Return what is asked about the first constraint of a run."""
-    cap = max(CAP, CAP_OF_GUESS * math.log(len(facts.classes)))
-    about = (transform_sets(config)[0][1], sample.targets.cpu().numpy(), facts.classes, facts.image_shape)
-    return Question(*about, confidence, cap, n_steps=_n_steps(config))
 
 
 def _describe(config: Config, dataset: Dataset, question: Question, found: Sequence[dict[str, Any]]) -> dict[str, Any]:

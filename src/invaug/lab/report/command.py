@@ -11,7 +11,7 @@ from invaug.lab.report.drawing import png, style, svg
 from invaug.lab.report.read import read_runs
 from invaug.lab.report.sections import insights
 from invaug.lab.run import atomic, files, record
-from invaug.lab.run.documents import CERTIFICATE, EVALUATION
+from invaug.lab.run.files import CERTIFICATE, EVALUATION
 from invaug.lab.terminal import say
 
 NAME = "report.html"

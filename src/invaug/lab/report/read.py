@@ -13,7 +13,7 @@ from invaug.lab.report import values
 from invaug.lab.report.runs import Epoch, Run
 from invaug.lab.report.values import MAX_CONSTRAINTS, MAX_OPS, short, table_in
 from invaug.lab.run import files, record
-from invaug.lab.run.documents import CERTIFICATE, EVALUATION, INSIGHTS
+from invaug.lab.run.files import CERTIFICATE, EVALUATION, INSIGHTS
 from invaug.levels import Resilient
 
 COMMANDS = {EVALUATION: "evaluate", CERTIFICATE: "certify", INSIGHTS: "insights"}  # what writes a file

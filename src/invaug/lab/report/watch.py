@@ -10,7 +10,7 @@ from invaug.lab.report import page
 from invaug.lab.report.assemble import document_of
 from invaug.lab.report.read import read_runs, run_folders
 from invaug.lab.run import files, record
-from invaug.lab.run.documents import CERTIFICATE, EVALUATION
+from invaug.lab.run.files import CERTIFICATE, EVALUATION
 
 HOST = "127.0.0.1"
 HEADERS = {"Cache-Control": "no-store", "X-Content-Type-Options": "nosniff", "X-Frame-Options": "DENY"}

@@ -103,12 +103,7 @@ def _obstacle(path: Path) -> str | None:
     return f"{name} has {n_bytes} bytes, over the limit of {MAX_NAME}" if n_bytes > MAX_NAME else None
 
 
-def read_trusted(folder: Path, trust_model: bool) -> Config:
-    """Return the config of a run that is to be resumed."""
-    return _open_run(folder, trust_model)[0]
-
-
-def _open_run(folder: Path, trust_model: bool) -> tuple[Config, DataFacts, checkpoint.Checkpoint | None]:
+def open_run(folder: Path, trust_model: bool) -> tuple[Config, DataFacts, checkpoint.Checkpoint | None]:
     """Return the config of a run, the facts of its data and its newest checkpoint, once they are safe to use."""
     config, facts = read_config(folder)
     _check_trust(folder, config, trust_model)
@@ -179,7 +174,7 @@ def load(folder: str | Path, device: str = "cpu", *, trust_model: bool = False) 
         trust_model: Whether to import and run the `module:factory` the run names, if its model is one.
     """
     folder = Path(folder)
-    config, facts, saved = _open_run(folder, trust_model)
+    config, facts, saved = open_run(folder, trust_model)
     if saved is None:
         raise UserError(f"{folder} has no checkpoint yet: train it first, or add --resume to continue")
     for message in saved.skipped:

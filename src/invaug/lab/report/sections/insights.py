@@ -11,7 +11,7 @@ from invaug.lab.report.document import Cell, Document, Figure, Section, Table, T
 from invaug.lab.report.drawing.figures import Bars, Rule
 from invaug.lab.report.read import read_document
 from invaug.lab.report.values import MAX_OPS, Found, interval, list_in, number, rows_in, short, table_in
-from invaug.lab.run.documents import INSIGHTS
+from invaug.lab.run.files import INSIGHTS
 
 
 def with_insights(content: Document, folders: Sequence[Path]) -> Document:
