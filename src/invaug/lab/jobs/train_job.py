@@ -8,8 +8,6 @@ from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from lightning_fabric import Fabric
-
 from invaug.lab.config.schema import Config
 from invaug.lab.data.load import Dataset
 from invaug.lab.errors import reason_of
@@ -21,6 +19,7 @@ from invaug.lab.train import command as train
 from invaug.lab.train import ranks
 from invaug.lab.train.display import Screen
 from invaug.lab.train.measured import Measured
+from invaug.lab.train.one_process import Processes
 from invaug.lab.train.summary import summarise
 
 N_DATASETS = 4  # in memory
@@ -31,9 +30,9 @@ class Trainer:
     """Keeps what several jobs share: the device and the last few datasets."""
 
     datasets: dict[tuple[Any, ...], Dataset] = field(default_factory=dict)
-    fabrics: dict[tuple[Any, ...], Fabric] = field(default_factory=dict)
+    fabrics: dict[tuple[Any, ...], Processes] = field(default_factory=dict)
 
-    def fabric(self, config: Config) -> Fabric:
+    def fabric(self, config: Config) -> Processes:
         """Return Fabric for the device, precision and threads of a config; a job has one device."""
         run = config.run
         key = (run.device, run.precision, run.threads)

@@ -7,7 +7,6 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from lightning_fabric import Fabric
 
 from invaug.lab.config.build import build
 from invaug.lab.config.resolve import Machine, resolve
@@ -22,9 +21,11 @@ from invaug.lab.run.loggers import Log, open_logs
 from invaug.lab.run.record import read
 from invaug.lab.terminal import say
 from invaug.lab.train import folders, loop, ranks
+from invaug.lab.train.compiled import load_compiled_loops
 from invaug.lab.train.display import Display, Screen, summary_table
 from invaug.lab.train.finish import Finish
 from invaug.lab.train.measured import Measured
+from invaug.lab.train.one_process import Processes
 from invaug.lab.train.problem import build_problem
 from invaug.lab.train.sets import transform_sets
 from invaug.lab.train.signals import Stopped
@@ -62,7 +63,7 @@ def run_one(
     return summary
 
 
-def resolve_for(config: Config, dataset: Dataset, fabric: Fabric) -> Config:
+def resolve_for(config: Config, dataset: Dataset, fabric: Processes) -> Config:
     """Return the config without `auto`, given the data and the machine that Fabric has found."""
     return resolve(config, dataset, Machine(fabric.device.type, torch.get_num_threads()))
 
@@ -94,7 +95,7 @@ def write_pages(root: Path, runs: list[Path]) -> list[str]:
         return []
 
 
-def load_once(config: Config, fabric: Fabric, *, with_test: bool = True) -> Dataset:
+def load_once(config: Config, fabric: Processes, *, with_test: bool = True) -> Dataset:
     """Return the data; rank 0 reads it first, so that a download or a bad file happens once."""
     loaded: list[Dataset] = []
 
@@ -115,7 +116,7 @@ def train_one(
     config: Config,
     dataset: Dataset,
     folder: Path,
-    fabric: Fabric,
+    fabric: Processes,
     console: Screen,
     *,
     resume: bool,
@@ -129,6 +130,7 @@ def train_one(
         on_epoch: Called after every epoch.
     """
     measured = measured or Measured.held_out(dataset)
+    load_compiled_loops()
     training = prepare(config, dataset, fabric)
     with ranks.reporting_lost_ranks(fabric), folders.locked(folder, fabric):
         ranks.on_first_rank(fabric, lambda: folders.begin(config, dataset, folder, resume))
@@ -162,7 +164,7 @@ def _with_way_out(error: Stopped | loop.BadStepError, config: Config, folder: Pa
     return loop.BadStepError(f"{error} (the state before it is saved; {way} --on-nan skip)", error.reason)
 
 
-def logging(config: Config, folder: Path, fabric: Fabric) -> AbstractContextManager[Log]:
+def logging(config: Config, folder: Path, fabric: Processes) -> AbstractContextManager[Log]:
     """Return the additional logs of a run, which the first rank writes, open until the end of the context."""
     names = config.run.log if fabric.is_global_zero else []
     settings = {key: value for key, value in config.flat("json").items() if value is not None}

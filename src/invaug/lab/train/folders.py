@@ -8,8 +8,6 @@ from itertools import count
 from pathlib import Path
 from typing import Any
 
-from lightning_fabric import Fabric
-
 from invaug.lab.config import build
 from invaug.lab.config.schema import Config
 from invaug.lab.data.load import Dataset
@@ -20,6 +18,7 @@ from invaug.lab.run.folder import check_usable, open_run, read_config, versions,
 from invaug.lab.run.lock import NAME as LOCK
 from invaug.lab.run.lock import run_lock
 from invaug.lab.train import ranks
+from invaug.lab.train.one_process import Processes
 
 COMPARISON = "compare.toml"
 """What `--compare` was asked to do, beside the runs it compares."""
@@ -76,7 +75,7 @@ def write_comparison(folder: Path, given: Mapping[str, Any]) -> None:
 
 
 @contextmanager
-def locked(folder: Path, fabric: Fabric) -> Iterator[None]:
+def locked(folder: Path, fabric: Processes) -> Iterator[None]:
     """Hold the folder of a run for all ranks, by the lock of the first."""
     with ExitStack() as stack:
 

@@ -9,24 +9,23 @@ from contextlib import contextmanager
 from typing import Any, TypeVar
 
 import torch
-from lightning_fabric import Fabric
-from lightning_fabric.strategies.ddp import DDPStrategy
 from torch import Tensor, distributed, nn
-from torch.distributed.distributed_c10d import PrefixStore
-from torch.distributed.rendezvous import rendezvous
-from torch.nn.parallel import DistributedDataParallel
 
 from invaug.lab.config.schema import Config
 from invaug.lab.environment import restarts, under_torchrun
 from invaug.lab.errors import RunError, UserError
+from invaug.lab.train.one_process import OneProcess, Processes, find_device, leave_compiler_unloaded
 from invaug.lab.train.signals import Stopped
 
 Result = TypeVar("Result")
 LOST = ("gloo", "NCCL", "Connection closed", "Connection reset", "Broken pipe")
 
 
-def launch(config: Config) -> Fabric:
-    """Return Fabric with all processes running: those torchrun started, or `devices` of our own."""
+def launch(config: Config) -> Processes:
+    """Return Fabric, or its stand-in for one process, with all processes running: torchrun's, or `devices` of our own.
+
+    Fabric is imported only where it is needed, because that takes seconds.
+    """
     _check_device(config.run.device)
     if config.run.threads != "auto":
         torch.set_num_threads(config.run.threads)
@@ -36,7 +35,13 @@ def launch(config: Config) -> Fabric:
         nodes = int(os.environ["WORLD_SIZE"]) // devices
     if devices > 1 and config.run.threads == "auto":
         torch.set_num_threads(max(1, torch.get_num_threads() // devices))
+    if devices * nodes == 1 and config.run.precision == "32-true":
+        leave_compiler_unloaded()
+        return OneProcess(find_device(config.run.device))
     os.environ.setdefault("OMP_NUM_THREADS", str(torch.get_num_threads()))  # or Fabric chooses one, and warns
+    from lightning_fabric import Fabric
+    from lightning_fabric.strategies.ddp import DDPStrategy
+
     logging.getLogger("lightning_fabric").setLevel(logging.WARNING)  # a banner per rank
     options: dict[str, Any] = {_sync_option(): False}
     strategy = DDPStrategy(**options) if devices * nodes > 1 else "auto"
@@ -60,7 +65,7 @@ def _check_device(name: str) -> None:
         raise UserError(f"device {name} is not available: choose auto or one of {choices}")
 
 
-def _connect_again(fabric: Fabric) -> None:
+def _connect_again(fabric: Processes) -> None:
     """Connect the ranks that torchrun has restarted, under a name that hides the addresses of the dead ones.
 
     torchrun keeps one store over its restarts, and torch 2.13 reads addresses from it without a name for the attempt:
@@ -68,6 +73,9 @@ def _connect_again(fabric: Fabric) -> None:
     existing connection. Nodes count their restarts separately, so several nodes need torch's own
     TORCH_DISABLE_SHARE_RDZV_TCP_STORE=1.
     """
+    from torch.distributed.distributed_c10d import PrefixStore
+    from torch.distributed.rendezvous import rendezvous
+
     store, rank, size = next(rendezvous("env://"))
     attempt = PrefixStore(f"attempt {restarts()}", store)
     backend = "nccl" if fabric.device.type == "cuda" else "gloo"
@@ -80,11 +88,13 @@ def _sync_option() -> str:
     Off, because scoring must not wait for other ranks; they are averaged after every step instead, so that what one
     rank saves is the state of all.
     """
+    from torch.nn.parallel import DistributedDataParallel
+
     options = inspect.signature(DistributedDataParallel).parameters
     return "forward_sync_buffers" if "forward_sync_buffers" in options else "broadcast_buffers"
 
 
-def max_over_ranks(fabric: Fabric, *numbers: float) -> list[float]:
+def max_over_ranks(fabric: Processes, *numbers: float) -> list[float]:
     """Return the largest of each number over the ranks, the same on all of them."""
     if fabric.world_size == 1:
         return list(numbers)
@@ -93,7 +103,7 @@ def max_over_ranks(fabric: Fabric, *numbers: float) -> list[float]:
     return [float(number) for number in together]
 
 
-def gather_vectors(fabric: Fabric, vector: Tensor) -> Tensor:
+def gather_vectors(fabric: Processes, vector: Tensor) -> Tensor:
     """Return the vectors of all ranks, shape (ranks, length), on the CPU."""
     if fabric.world_size == 1:
         return vector.cpu().unsqueeze(0)
@@ -103,7 +113,7 @@ def gather_vectors(fabric: Fabric, vector: Tensor) -> Tensor:
 
 
 @torch.no_grad()
-def average_buffers(fabric: Fabric, model: nn.Module) -> None:
+def average_buffers(fabric: Processes, model: nn.Module) -> None:
     """Replace the buffers (BatchNorm's statistics) of every rank by their mean over the ranks."""
     buffers = [buffer for buffer in model.buffers() if buffer.is_floating_point()] if fabric.world_size > 1 else []
     if not buffers:
@@ -115,7 +125,7 @@ def average_buffers(fabric: Fabric, model: nn.Module) -> None:
         buffer.copy_(part.view_as(buffer))
 
 
-def on_first_rank(fabric: Fabric, function: Callable[[], Result]) -> Result:
+def on_first_rank(fabric: Processes, function: Callable[[], Result]) -> Result:
     """Return what the function returns on rank 0, which must be JSON; what it raises there is raised everywhere."""
     if fabric.world_size == 1:
         return function()
@@ -135,7 +145,7 @@ def on_first_rank(fabric: Fabric, function: Callable[[], Result]) -> Result:
 
 
 @contextmanager
-def reporting_lost_ranks(fabric: Fabric) -> Iterator[None]:
+def reporting_lost_ranks(fabric: Processes) -> Iterator[None]:
     """Turn the errors torch raises when another rank has died into one line."""
     try:
         yield
@@ -158,7 +168,7 @@ def _again(answer: Mapping[str, Any]) -> Exception:
     return error
 
 
-def broadcast_text(fabric: Fabric, rank: int, text: str) -> str:
+def broadcast_text(fabric: Processes, rank: int, text: str) -> str:
     """Return the text of one rank on all of them; sent as bytes in a tensor, because torch's own way unpickles."""
     if fabric.world_size == 1:
         return text

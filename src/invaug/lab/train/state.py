@@ -5,7 +5,6 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import torch
-from lightning_fabric import Fabric
 from torch.optim.swa_utils import AveragedModel, get_ema_multi_avg_fn
 
 from invaug import InvarianceConstrained
@@ -17,6 +16,7 @@ from invaug.lab.run import checkpoint
 from invaug.lab.train import ranks
 from invaug.lab.train.finish import Finish, Randomness
 from invaug.lab.train.malloc import keep_freed
+from invaug.lab.train.one_process import Processes
 from invaug.lab.train.problem import build_problem
 from invaug.lab.train.tally import Tally
 
@@ -29,7 +29,7 @@ class Training:
     problem: InvarianceConstrained
     optimizer: torch.optim.Optimizer
     average: AveragedModel | None
-    fabric: Fabric
+    fabric: Processes
     tally: Tally
     finish: Finish
     epoch: int = 0
@@ -109,7 +109,7 @@ OPTIMIZERS: dict[str, Callable[[Any, Train], torch.optim.Optimizer]] = {
 }
 
 
-def prepare(config: Config, dataset: Dataset, fabric: Fabric) -> Training:
+def prepare(config: Config, dataset: Dataset, fabric: Processes) -> Training:
     """Return a fresh training state, its weights decided by the seed."""
     keep_freed()
     torch.manual_seed(config.run.seed)
