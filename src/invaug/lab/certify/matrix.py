@@ -8,7 +8,7 @@ image, or one random transformation for each image that is still undecided.
 import hashlib
 import time
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -137,10 +137,8 @@ def choose_sample(split: Split, n_images: int, workers: int, device: torch.devic
     shape = split.shape or tuple(split.images.shape[1:])  # type: ignore[union-attr]  # it has one or the other
     size = int(np.prod(shape))
     if n_images * size > MAX_RESIDENT:
-        shown = " x ".join(map(str, shape))
-        raise UserError(
-            f"{n_images:,} images of {shown} do not fit in memory: use --images {MAX_RESIDENT // size} or fewer"
-        )
+        shown, most = " x ".join(map(str, shape)), MAX_RESIDENT // size
+        raise UserError(f"{n_images:,} images of {shown} do not fit in memory: use --images {most} or fewer")
     rows = random_order(len(split), 0, CHOICE)[:n_images]
     found = list(batches(split.take(rows), 1024, epoch=0, seed=0, shuffle=False, device="cpu", workers=workers))
     images, targets = (torch.cat([batch[k] for batch in found]).to(device) for k in (0, 1))
@@ -239,9 +237,6 @@ def digest_tensors(tensors: Mapping[str, Tensor]) -> str:
 
 def describe_set(transforms: TransformSet) -> str:
     """Return a text that differs wherever two sets do; a function is known by its code or its name."""
-    ops = [
-        {field.name: getattr(op, field.name) for field in fields(op)}
-        | {"function": getattr(op.function, "code", getattr(op.function, "__qualname__", ""))}
-        for op in transforms.ops
-    ]
+    names = [getattr(op.function, "code", getattr(op.function, "__qualname__", "")) for op in transforms.ops]
+    ops = [vars(op) | {"function": name} for op, name in zip(transforms.ops, names, strict=True)]
     return repr((ops, transforms.n_levels, transforms.min_level, transforms.reference_size))

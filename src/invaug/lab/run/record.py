@@ -33,7 +33,16 @@ def append(folder: Path, row: Mapping[str, Any]) -> None:
         raise ValueError(f"the epoch of a row must be an integer, got {row.get('epoch')!r}")
     path, line = folder / NAME, json.dumps(dict(row)).encode() + b"\n"
     with atomic.reporting(path):
-        _append(path, line)
+        is_new = not _exists(path)
+        with path.open("ab", buffering=0) as file:
+            size = os.fstat(file.fileno()).st_size
+            try:
+                atomic.write_all(file.fileno(), line)
+            except BaseException:
+                file.truncate(size)
+                raise
+        if is_new:
+            atomic.sync_folder(path.parent)
 
 
 def read(folder: Path) -> list[Row]:
@@ -64,19 +73,6 @@ def to_csv(rows: Iterable[Mapping[str, Any]], path: Path) -> None:
 def harmless(cell: Any) -> Any:
     """Return the cell, with an apostrophe in front of text that a spreadsheet would evaluate as a formula."""
     return f"'{cell}" if isinstance(cell, str) and cell.startswith(FORMULA) else cell
-
-
-def _append(path: Path, line: bytes) -> None:
-    is_new = not _exists(path)
-    with path.open("ab", buffering=0) as file:
-        size = os.fstat(file.fileno()).st_size
-        try:
-            atomic.write_all(file.fileno(), line)
-        except BaseException:
-            file.truncate(size)
-            raise
-    if is_new:
-        atomic.sync_folder(path.parent)
 
 
 def _lines(path: Path) -> Iterator[tuple[bytes, Row]]:
