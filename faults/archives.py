@@ -30,13 +30,13 @@ TINY = "tiny-imagenet-200"
 @contextmanager
 def trusted(name: str, root: Path) -> Iterator[None]:
     """Let the files in a folder be the published ones of a dataset."""
-
-    def known(file: sources.File) -> sources.File:
-        found = next(root.rglob(file.name), None)
-        return file._replace(md5=hashlib.md5(found.read_bytes()).hexdigest()) if found else file  # noqa: S324
-
     source = sources.SOURCES[name]
-    with patch.dict(sources.SOURCES, {name: source._replace(files=tuple(map(known, source.files)))}):
+    found = {path.name: path for path in root.rglob("*")}
+    files = {
+        file: hashlib.md5(found[file].read_bytes()).hexdigest() if file in found else md5  # noqa: S324
+        for file, md5 in source.files.items()
+    }
+    with patch.dict(sources.SOURCES, {name: source._replace(files=files)}):
         yield
 
 
@@ -168,7 +168,7 @@ def idx_files() -> dict[str, bytes]:
         3: b"\0\0\x08\x03" + struct.pack(">III", 20, 28, 28) + pixels.tobytes(),
         1: b"\0\0\x08\x01" + struct.pack(">I", 20) + bytes(i % 10 for i in range(20)),
     }
-    names = [file.name for file in sources.SOURCES["mnist"].files]
+    names = list(sources.SOURCES["mnist"].files)
     return {name: gzip.compress(content[3 if "idx3" in name else 1]) for name in names}
 
 

@@ -31,7 +31,7 @@ RNG = np.random.default_rng(0)
 CIFAR10_NAMES = list(readers.CIFAR10_NAMES)
 
 
-IDX_NAMES = [file.name.removesuffix(".gz") for file in sources.SOURCES["mnist"].files]
+IDX_NAMES = [name.removesuffix(".gz") for name in sources.SOURCES["mnist"].files]
 
 
 def official(*names: str) -> Path:
@@ -43,13 +43,13 @@ def official(*names: str) -> Path:
 
 def trust(monkeypatch: pytest.MonkeyPatch, name: str, root: Path) -> None:
     """Let the files in a folder be the published ones."""
-
-    def known(file: sources.File) -> sources.File:
-        found = next(root.rglob(file.name), None)
-        return file._replace(md5=hashlib.md5(found.read_bytes(), usedforsecurity=False).hexdigest()) if found else file
-
     source = sources.SOURCES[name]
-    monkeypatch.setitem(sources.SOURCES, name, source._replace(files=tuple(map(known, source.files))))
+    found = {path.name: path for path in root.rglob("*")}
+    files = {
+        file: hashlib.md5(found[file].read_bytes(), usedforsecurity=False).hexdigest() if file in found else md5
+        for file, md5 in source.files.items()
+    }
+    monkeypatch.setitem(sources.SOURCES, name, source._replace(files=files))
 
 
 def images(n: int, channels: int = 3, side: int = 32) -> np.ndarray:

@@ -33,12 +33,8 @@ class Entry(NamedTuple):
 
 
 def pairs_of(dataset: str) -> list[list[Entry]]:
-    """Return the pairs of a published table, read word by word."""
-    pairs = []
-    for line in autoaugment.TABLES[dataset].strip().splitlines():
-        words = line.split()
-        pairs.append([Entry(words[i], float(words[i + 1]), int(words[i + 2])) for i in (0, 3)])
-    return pairs
+    """Return the pairs of a published table."""
+    return [[Entry(*operation) for operation in pair] for pair in autoaugment.TABLES[dataset]]
 
 
 @pytest.mark.parametrize("dataset", ["cifar10", "svhn", "imagenet"])

@@ -17,6 +17,7 @@ from invaug.lab.baselines import autoaugment
 from invaug.lab.baselines import policy as policies
 from invaug.lab.baselines.deepaa import deepaa
 from invaug.lab.baselines.policy import Policy
+from invaug.lab.config.build import build
 from invaug.lab.errors import UserError
 from tests.support.operations import TRIVIAL_AUGMENT
 from tests.support.policies import SIGNED, MakeFile, assert_frequencies, assert_pillow_agrees, layers, names_of, seeded
@@ -139,8 +140,8 @@ def test_geometric_operations_get_either_sign_equally_often() -> None:
     assert all(positive or name in SIGNED or name in TRIVIAL_AUGMENT[:3] for name, positive in signs)
 
 
-def test_randaugments_magnitude_may_end_at_ten_as_in_its_imagenet_code() -> None:
-    policy = policies.randaugment(1, 9, max_magnitude=10)
+def test_ranges_of_randaugment_end_at_magnitude_thirty() -> None:
+    policy = policies.randaugment(1, 27)
     draw = policy.draw(2_000, generator=seeded(0))
     values = dict(zip(names_of(policy, draw), draw.magnitude.abs().flatten().tolist(), strict=True))
     assert values["Rotate"] == pytest.approx(27)
@@ -149,14 +150,13 @@ def test_randaugments_magnitude_may_end_at_ten_as_in_its_imagenet_code() -> None
 
 
 @pytest.mark.parametrize(
-    ("arguments", "message"),
+    ("setting", "message"),
     [
-        ((0, 9), r"^n_ops must be at least 1, got 0$"),
-        ((2, 31), r"^magnitude must lie in 0 to max_magnitude \(30\), got 31$"),
-        ((2, -1), r"^magnitude must lie in 0 to max_magnitude \(30\), got -1$"),
-        ((2, 0, 0), r"^magnitude must lie in 0 to max_magnitude \(0\), got 0$"),
+        ({"n_ops": 0}, "^n_ops should be greater than or equal to 1, got 0$"),
+        ({"magnitude": 31}, "^magnitude should be less than or equal to 30, got 31$"),
+        ({"magnitude": -1}, "^magnitude should be greater than or equal to 0, got -1$"),
     ],
 )
-def test_randaugment_refuses_numbers_without_sense(arguments: tuple[int, ...], message: str) -> None:
+def test_randaugment_refuses_numbers_without_sense(setting: dict[str, int], message: str) -> None:
     with pytest.raises(UserError, match=message):
-        policies.randaugment(*arguments)
+        build({"method": "randaugment", **setting})

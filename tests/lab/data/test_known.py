@@ -103,8 +103,7 @@ def test_a_known_dataset_is_downloaded_once_into_the_data_folder(
     arrays = write_mnist(folder)
     trust(monkeypatch, "mnist", folder)
     source = sources.SOURCES["mnist"]
-    files = tuple(file._replace(urls=(f"{address}{file.name}",)) for file in source.files)
-    monkeypatch.setitem(sources.SOURCES, "mnist", source._replace(files=files))
+    monkeypatch.setitem(sources.SOURCES, "mnist", source._replace(addresses=(address,)))
     dataset = load_dataset("mnist", data_dir=tmp_path / "data")
     assert (dataset.test.images.numpy()[:, 0] == arrays[2]).all()
     names = sorted(f"{name}.gz" for name in IDX_NAMES)
@@ -124,10 +123,9 @@ def test_without_a_download_the_error_says_where_it_looked(tmp_path: Path, monke
 
 def test_every_download_has_an_address_and_a_checksum() -> None:
     for name, source in sources.SOURCES.items():
-        for file in source.files:
-            assert len(file.md5) == 32, name
-            assert all(url.startswith("http") and url.endswith(f"/{file.name}") for url in file.urls)
-            assert file.urls
+        assert all(len(md5) == 32 for md5 in source.files.values()), name
+        assert all(address.startswith("http") and address.endswith("/") for address in source.addresses)
+        assert bool(source.addresses) == bool(source.files)
 
 
 def test_a_known_name_is_found_as_an_npz(tmp_path: Path) -> None:

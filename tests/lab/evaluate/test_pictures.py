@@ -20,7 +20,7 @@ from invaug.lab.evaluate.command import evaluate_run
 from invaug.lab.evaluate.pictures import Examples
 from invaug.lab.report.assemble import document_of
 from invaug.lab.report.command import report_runs
-from invaug.lab.report.read import read_run, read_runs
+from invaug.lab.report.read import BY_CONSTRAINT, read_run, read_runs
 from invaug.lab.report.sections import gallery
 from invaug.lab.run.folder import load, read_config
 from invaug.lab.train.display import Display
@@ -60,7 +60,8 @@ def test_images_that_are_no_picture_have_no_gallery() -> None:
 
 def test_the_page_reads_every_number_the_training_loop_records(run: Path) -> None:
     last = read_run(run).last
-    assert None not in (last.train_loss, last.test_accuracy, last.seconds, *last.gamma, *last.slack, *last.entropy)
+    assert None not in (last.measured[key] for key in ("train_loss", "test_accuracy", "seconds"))
+    assert all(len(last.by_constraint[key]) == 1 and None not in last.by_constraint[key] for key in BY_CONSTRAINT)
     assert sum(map(sum, last.kept[0].values())) == 128
 
 
@@ -122,7 +123,7 @@ def test_the_page_says_by_which_rule_was_kept(run: Path, method: str, said: str)
     found = replace(read_run(run), settings={"method": method})
     pixel = "data:image/png;base64,AAAA"
     strip = {"class": "a", "original": pixel, "proposals": [{"image": pixel, "op": "Rotate", "loss": 1.0}], "chain": 9}
-    (section,) = gallery.sections([replace(found, evaluation={"gallery": [strip]})])
+    (section,) = gallery.sections(replace(found, evaluation={"gallery": [strip]}), "", "")
     reading = section.parts[0]
     assert said in reading
     assert reading.endswith("Shown are chains of 1 proposals; the run's own have 9.")

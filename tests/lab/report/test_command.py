@@ -4,25 +4,36 @@ from __future__ import annotations
 
 import subprocess
 import sys
+from collections.abc import Callable
 from pathlib import Path
 from xml.etree import ElementTree
 
 import pytest
 from PIL import Image
 
+from invaug.lab.cli.main import main
 from invaug.lab.errors import UserError
 from invaug.lab.report.command import report_runs
 from tests.support.pages import rows_of, write_rows, write_run
 
-INVAUG = [sys.executable, "-m", "invaug"]
+Command = Callable[..., tuple[object, str, str]]
 
 
-def invaug(*arguments: str | Path, folder: Path) -> subprocess.CompletedProcess[str]:
-    return subprocess.run(  # noqa: S603
-        [*INVAUG, *map(str, arguments)], cwd=folder, capture_output=True, text=True, timeout=120, check=False
-    )
+@pytest.fixture
+def invaug(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Command:
+    """Return a function that runs a command in this process and returns its exit code and what it printed."""
+
+    def run(*arguments: str) -> tuple[object, str, str]:
+        monkeypatch.chdir(tmp_path)
+        monkeypatch.setattr(sys, "argv", ["invaug", *arguments])
+        with pytest.raises(SystemExit) as stopped:
+            main()
+        return stopped.value.code, *capsys.readouterr()
+
+    return run
 
 
+@pytest.mark.usefixtures("small_pictures")
 def test_figures_and_tables_are_written_as_files_that_others_read(run: Path, tmp_path: Path) -> None:
     _, figures, folder = report_runs([run], tmp_path / "r.html", tmp_path / "figures", tmp_path / "tables")
     keys = {path.stem for path in figures.glob("*.svg")}
@@ -35,9 +46,8 @@ def test_figures_and_tables_are_written_as_files_that_others_read(run: Path, tmp
     for path in figures.glob("*.png"):
         with Image.open(path) as picture:  # not one colour
             assert any(low < high for low, high in picture.convert("RGB").getextrema())
-    assert {path.suffix for path in folder.iterdir()} == {".csv", ".md", ".tex"}
+    assert {path.suffix for path in folder.iterdir()} == {".csv", ".md"}
     assert (folder / "gamma.csv").read_text().startswith('"epoch","wide set"\n1,0.0')
-    assert r"n\_steps & 1 \\" in (folder / "settings.tex").read_text()
     assert "| n\\_steps | 1 |" in (folder / "settings.md").read_text()
 
 
@@ -53,20 +63,29 @@ def test_a_page_that_cannot_be_written_is_one_line(run: Path, tmp_path: Path) ->
 
 def test_report_says_where_the_page_the_figures_and_the_tables_are(run: Path, tmp_path: Path) -> None:
     write_run(tmp_path / "b", method="trivial")
-    said = invaug("report", "a", "b", "-o", "out/r.html", "--figures", "figs", "--tables", "tabs", folder=tmp_path)
+    flags = ["-o", "out/r.html", "--figures", "figs", "--tables", "tabs"]
+    said = subprocess.run(  # noqa: S603
+        [sys.executable, "-m", "invaug", "report", "a", "b", *flags],
+        cwd=tmp_path,
+        capture_output=True,
+        text=True,
+        timeout=120,
+        check=False,
+    )
     assert (said.returncode, said.stderr) == (0, "")
     assert said.stdout.splitlines() == ["out/r.html", "figs", "tabs"]
     assert (tmp_path / "out" / "r.html").read_text().startswith("<!doctype html>")
     stems = [{path.stem for path in (tmp_path / "figs").glob(f"*.{kind}")} for kind in ("svg", "png")]
     assert stems[0] == stems[1]
     assert {"gamma", "accuracy", "error", "pareto"} <= stems[0]
-    assert {"experiments.csv", "experiments.md", "experiments.tex"} <= {p.name for p in (tmp_path / "tabs").iterdir()}
+    assert {"experiments.csv", "experiments.md"} <= {p.name for p in (tmp_path / "tabs").iterdir()}
 
 
-def test_report_of_one_run_goes_into_it_and_of_several_beside_them(run: Path, tmp_path: Path) -> None:
+@pytest.mark.usefixtures("run")
+def test_report_of_one_run_goes_into_it_and_of_several_beside_them(tmp_path: Path, invaug: Command) -> None:
     write_run(tmp_path / "b")
-    assert invaug("report", "a", folder=tmp_path).stdout == "a/report.html\n"
-    assert invaug("report", "a", "b", folder=tmp_path).stdout == "report.html\n"
+    assert invaug("report", "a") == (0, "a/report.html\n", "")
+    assert invaug("report", "a", "b") == (0, "report.html\n", "")
 
 
 @pytest.mark.parametrize(
@@ -83,11 +102,12 @@ def test_report_of_one_run_goes_into_it_and_of_several_beside_them(run: Path, tm
     ],
     ids=lambda value: "-".join(value)[:30] if isinstance(value, list) else "",
 )
-def test_a_mistake_is_one_line_and_code_2(run: Path, tmp_path: Path, arguments: list[str], said: str) -> None:
-    found = invaug(*arguments, folder=tmp_path)
-    assert (found.returncode, found.stdout) == (2, "")
-    assert found.stderr.count("\n") == 1
-    assert said in found.stderr
+@pytest.mark.usefixtures("run")
+def test_a_mistake_is_one_line_and_code_2(invaug: Command, arguments: list[str], said: str) -> None:
+    code, out, errors = invaug(*arguments)
+    assert (code, out) == (2, "")
+    assert errors.count("\n") == 1
+    assert said in errors
 
 
 @pytest.mark.parametrize(
@@ -102,8 +122,9 @@ def test_a_mistake_is_one_line_and_code_2(run: Path, tmp_path: Path, arguments: 
     ],
     ids=["no record", "no epoch", "cut", "damaged", "nan", "bad evaluation"],
 )
-def test_a_run_in_a_bad_state_has_a_page_that_says_so(run: Path, tmp_path: Path, damage, said: str) -> None:
+@pytest.mark.usefixtures("small_pictures")
+def test_a_run_in_a_bad_state_has_a_page_that_says_so(run: Path, invaug: Command, damage, said: str) -> None:
     damage(run)
-    found = invaug("report", "a", "--figures", "figs", "--tables", "tabs", folder=tmp_path)
-    assert (found.returncode, found.stderr) == (0, "")
+    code, _, errors = invaug("report", "a", "--figures", "figs", "--tables", "tabs")
+    assert (code, errors) == (0, "")
     assert said in (run / "report.html").read_text()

@@ -19,12 +19,6 @@ from tests.support.pages import rows_of, write_run
 INVAUG = [sys.executable, "-m", "invaug"]
 
 
-def invaug(*arguments: str | Path, folder: Path) -> subprocess.CompletedProcess[str]:
-    return subprocess.run(  # noqa: S603
-        [*INVAUG, *map(str, arguments)], cwd=folder, capture_output=True, text=True, timeout=120, check=False
-    )
-
-
 @contextmanager
 def watching(*runs: Path) -> Iterator[tuple[subprocess.Popen[str], str]]:
     """Yield a running `invaug watch` and its address."""

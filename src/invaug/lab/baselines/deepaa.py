@@ -4,7 +4,9 @@ The file is hostile until checked: it is read without pickle, and every array an
 """
 
 import re
+import tomllib
 from dataclasses import replace
+from functools import partial
 from os import PathLike
 from pathlib import Path
 
@@ -31,28 +33,8 @@ FILL = (125, 123, 114)
 FILLED = ("RandCutout", "RandCrop")  # the geometric operations leave black, as Pillow does
 
 OPS = {
-    op.name: op
-    for op in (
-        Op(IDENTITY, ops.identity),
-        Op("ShearX", ops.shear_x, -10, 10, signed=True),
-        Op("ShearY", ops.shear_y, -10, 10, signed=True),
-        Op("TranslateX", ops.translate_x, -1, 1, signed=True, pixels_of="width"),
-        Op("TranslateY", ops.translate_y, -1, 1, signed=True, pixels_of="height"),
-        Op("Rotate", ops.rotate, -360, 360, signed=True),
-        Op("AutoContrast", ops.auto_contrast),
-        Op("Invert", ops.invert),
-        Op("Equalize", ops.equalize),
-        Op("Solarize", ops.solarize, 0, 256),
-        Op("Posterize", ops.posterize, 0, 8),
-        Op("Contrast", ops.contrast, 0, 10),
-        Op("Color", ops.color, 0, 10),
-        Op("Brightness", ops.brightness, 0, 10),
-        Op("Sharpness", ops.sharpness, 0, 10),
-        Op("RandFlip", ops.flip_x),
-        # 16 px; the published code paints 17, because Pillow's rectangle includes its last pixel
-        Op("RandCutout", ops.cutout, 16, 16, placed=True),
-        Op("RandCrop", ops.crop, 4, 4, placed=True),
-    )
+    name: Op(name, getattr(ops, row.pop("function")), **row)
+    for name, row in tomllib.loads(Path(__file__).with_suffix(".toml").read_text(encoding="utf-8")).items()
 }
 """The operations a file may name, with the widest range it may give them; shifts are shares of the image."""
 
@@ -94,7 +76,8 @@ def _build_policy(table: list[Op], op: Array, level: Array, share: Array, weight
     columns = (place, level, start + share * (stop - start), probability)
     drawn, levels, magnitude, chance = (np.broadcast_to(column, weight.shape) for column in columns)
     rows = Rows(drawn, levels, magnitude, chance, weight)
-    return policy_of_rows(TransformSet(used, reference_size=1), rows, _apply_with_fill)
+    policy = policy_of_rows(TransformSet(used, reference_size=1), rows)
+    return replace(policy, apply=partial(_apply_with_fill, policy.transforms))
 
 
 def _apply_with_fill(transforms: TransformSet, images: Tensor, draw: Draw) -> Tensor:

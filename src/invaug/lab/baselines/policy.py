@@ -12,19 +12,15 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from invaug import ops
-from invaug.checks import require
+from invaug import ops, sets
 from invaug.lab.config.schema import Config
 from invaug.lab.data.load import Dataset
-from invaug.lab.errors import UserError
 from invaug.lab.train.sets import transform_set
 from invaug.transforms.draw import Draw
 from invaug.transforms.ops import Op
 from invaug.transforms.set import TransformSet
 
 Array = np.ndarray[Any, Any]
-Law = Callable[[int, torch.Generator | None], Draw]
-Action = Callable[[TransformSet, Tensor, Draw], Tensor]
 
 IDENTITY = "Identity"
 UNIFORMS = 5  # numbers per image and layer: row, whether it applies, sign, two for the place
@@ -35,16 +31,10 @@ class Policy:
     """A set of operations, how they are drawn, and how a draw is applied."""
 
     transforms: TransformSet
-    law: Law
-    action: Action = TransformSet.apply
-
-    def draw(self, n: int, *, generator: torch.Generator | None = None) -> Draw:
-        """Return a transformation for each of n images, from the generator (or torch's own)."""
-        return self.law(n, generator)
-
-    def apply(self, images: Tensor, draw: Draw) -> Tensor:
-        """Return new images, each under its transformations, layer after layer; the same draw gives the same bytes."""
-        return self.action(self.transforms, images, draw)
+    draw: Callable[..., Draw]
+    """`draw(n, generator=g)` returns a transformation for each of n images, from the generator (or torch's own)."""
+    apply: Callable[[Tensor, Draw], Tensor]
+    """Returns new images, each under its transformations, layer after layer; the same draw gives the same bytes."""
 
 
 def trivial_augment(config: Config, _: Dataset) -> Policy:
@@ -59,23 +49,17 @@ def rand_augment(config: Config, _: Dataset) -> Policy:
 
 def trivial(transforms: TransformSet) -> Policy:
     """Return TrivialAugment: one operation of the set per image, at a uniform level."""
-    return Policy(transforms, lambda n, generator: transforms.draw(n, generator=generator))
+    return Policy(transforms, transforms.draw, transforms.apply)
 
 
-def randaugment(n_ops: int = 2, magnitude: int = 9, max_magnitude: int = 30) -> Policy:
+def randaugment(n_ops: int = 2, magnitude: int = 9) -> Policy:
     """Return RandAugment (Cubuk et al. 2020): n_ops operations per image, uniform over 14, all at one magnitude.
 
     The 14 operations have AutoAugment's ranges; strength grows with the magnitude, geometric operations get a random
-    sign.
-
-    Args:
-        max_magnitude: The magnitude at which a range ends. The paper explores 0 to 30 on CIFAR, and torchvision and
-            others take 30 for the end; in the paper's text and its ImageNet code the range ends at 10.
+    sign. A range ends at magnitude 30: the paper explores 0 to 30 on CIFAR, and torchvision and others take 30 for the
+    end; in the paper's text and its ImageNet code the range ends at 10.
     """
-    require(n_ops >= 1, f"n_ops must be at least 1, got {n_ops}", UserError)
-    inside = 0 <= magnitude <= max_magnitude and max_magnitude >= 1
-    require(inside, f"magnitude must lie in 0 to max_magnitude ({max_magnitude}), got {magnitude}", UserError)
-    transforms = replace(AUTOAUGMENT_OPS.without("Invert"), n_levels=max_magnitude + 1)
+    transforms = replace(AUTOAUGMENT_OPS.without("Invert"), n_levels=31)
     op = np.tile(np.arange(len(transforms.ops)), (n_ops, 1))
     return policy_of_rows(transforms, equal_rows(transforms, op, np.full(op.shape, magnitude), np.ones(op.shape)))
 
@@ -109,12 +93,12 @@ def equal_rows(transforms: TransformSet, op: Array, level: Array, probability: A
     return Rows(op, level, magnitudes[op, level], probability, np.ones(op.shape), joint)
 
 
-def policy_of_rows(transforms: TransformSet, rows: Rows, action: Action = TransformSet.apply) -> Policy:
+def policy_of_rows(transforms: TransformSet, rows: Rows) -> Policy:
     """Return the policy that draws rows; the set's Identity stands for operations that are not applied."""
-    return Policy(transforms, partial(_draw_rows, transforms, rows), action)
+    return Policy(transforms, partial(_draw_rows, transforms, rows), transforms.apply)
 
 
-def _draw_rows(transforms: TransformSet, rows: Rows, n: int, generator: torch.Generator | None) -> Draw:
+def _draw_rows(transforms: TransformSet, rows: Rows, n: int, generator: torch.Generator | None = None) -> Draw:
     shape, device = (len(rows.op), UNIFORMS, n), None if generator is None else generator.device
     numbers = torch.rand(shape, dtype=torch.float64, generator=generator, device=device).cpu().numpy()
     if rows.joint:
@@ -131,28 +115,15 @@ def _draw_rows(transforms: TransformSet, rows: Rows, n: int, generator: torch.Ge
     return Draw(*(torch.from_numpy(np.ascontiguousarray(column)) for column in columns))
 
 
+SHIFT: dict[str, Any] = {"whole": False, "stop": 150 / 331}
+DIFFERENCES = {"Rotate": {"whole": False}, "TranslateX": SHIFT, "TranslateY": SHIFT}
 AUTOAUGMENT_OPS = TransformSet(
-    (
-        Op(IDENTITY, ops.identity),
-        Op("AutoContrast", ops.auto_contrast),
-        Op("Equalize", ops.equalize),
-        Op("Rotate", ops.rotate, 0, 30, signed=True),
-        Op("Solarize", ops.solarize, 256, 0, whole=True),
-        Op("Color", ops.color, 0.1, 1.9),
-        Op("Posterize", ops.posterize, 8, 4, whole=True),
-        Op("Contrast", ops.contrast, 0.1, 1.9),
-        Op("Brightness", ops.brightness, 0.1, 1.9),
-        Op("Sharpness", ops.sharpness, 0.1, 1.9),
-        Op("ShearX", ops.shear_x, 0, 0.3, signed=True),
-        Op("ShearY", ops.shear_y, 0, 0.3, signed=True),
-        Op("TranslateX", ops.translate_x, 0, 150 / 331, signed=True, pixels_of="width"),
-        Op("TranslateY", ops.translate_y, 0, 150 / 331, signed=True, pixels_of="height"),
-        Op("Invert", ops.invert),
-    ),
+    (*(replace(op, **DIFFERENCES.get(op.name, {})) for op in sets.standard().ops), Op("Invert", ops.invert)),
     n_levels=10,
     reference_size=1,
 )
 """The operations and ranges of AutoAugment's table 6, in RandAugment's order, with Invert at the end.
 
-Shifts are shares of the image: the table's 150 pixels are of 331. Cutout and SamplePairing are in no published policy.
+TrivialAugment's standard set has the same, but whole angles and shifts by up to 10 whole pixels. Here shifts are shares
+of the image: the table's 150 pixels are of 331. Cutout and SamplePairing are in no published policy.
 """

@@ -104,7 +104,7 @@ def report(
         Path | None, typer.Option("-o", "--output", help="page to write [RUN/report.html; report.html for several]")
     ] = None,
     figures: Annotated[Path | None, typer.Option(help="folder for every figure as SVG and PNG")] = None,
-    tables: Annotated[Path | None, typer.Option(help="folder for every table as CSV, Markdown and LaTeX")] = None,
+    tables: Annotated[Path | None, typer.Option(help="folder for every table as CSV and Markdown")] = None,
 ) -> None:
     """Write one page about a run, or about several compared.
 
@@ -140,7 +140,7 @@ def scan(
     Example: invaug scan photos/ --json
     """
     from invaug.lab.data.scan.command import scan as scan_path
-    from invaug.lab.data.scan.table import lines
+    from invaug.lab.data.scan.report import lines
 
     report = scan_path(path.expanduser())
     print(report.as_json() if as_json else "\n".join(lines(report)))

@@ -150,16 +150,11 @@ def _start_worker(_: int, *, bound: bool) -> None:
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     signal.signal(signal.SIGTERM, signal.SIG_DFL)
     if bound and sys.platform == "linux":
-        _end_with_parent()
-
-
-def _end_with_parent() -> None:
-    """Let the kernel end this process when its parent is killed: torch's own check, every five seconds, fails if a
-    thread of the worker hangs."""
-    ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, int(signal.SIGKILL))
-    parent = multiprocessing.parent_process()
-    if parent is not None and os.getppid() != parent.pid:  # it was killed before this
-        os._exit(1)
+        # the kernel ends it: torch's own check, every five seconds, fails if a thread of the worker hangs
+        ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, int(signal.SIGKILL))
+        parent = multiprocessing.parent_process()
+        if parent is not None and os.getppid() != parent.pid:  # it was killed before this
+            os._exit(1)
 
 
 def _from_files(split: Split, rows: list[Rows], device: torch.device, workers: int) -> Iterator[Batch]:

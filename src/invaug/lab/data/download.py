@@ -74,20 +74,15 @@ def _disk_errors(target: Path) -> Iterator[None]:
         raise UserError(f"cannot write {target}: {error.strerror or error}; {way_out}") from error
 
 
-def _lock(file: BufferedIOBase) -> None:
-    """Wait until no other process downloads into this file; Windows and some network disks have no such locks."""
-    with contextlib.suppress(ImportError, OSError):
-        import fcntl
-
-        fcntl.flock(file, fcntl.LOCK_EX)
-
-
 @contextmanager
 def _claim(part: Path) -> Iterator[BufferedIOBase]:
-    """Yield the partial file, open for appending, as its only writer."""
+    """Yield the partial file, open for appending, as its only writer, once no other process downloads into it."""
     while True:
         with part.open("a+b") as file:
-            _lock(file)
+            with contextlib.suppress(ImportError, OSError):  # Windows and some network disks have no such locks
+                import fcntl
+
+                fcntl.flock(file, fcntl.LOCK_EX)
             # the file we waited for may be finished and renamed by now: then it is no longer the partial one
             with contextlib.suppress(FileNotFoundError):
                 if os.path.samestat(os.fstat(file.fileno()), part.stat()):

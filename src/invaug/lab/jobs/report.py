@@ -5,7 +5,7 @@ from pathlib import Path
 
 from invaug.lab.report import tables
 from invaug.lab.report.command import report_runs
-from invaug.lab.report.tables import Table
+from invaug.lab.report.document import Table
 from invaug.lab.terminal import say
 
 

@@ -72,7 +72,10 @@ def build_model(name: str, n_classes: int, image_shape: Shape) -> nn.Module:
         return _build_timm(timm_name, n_classes, image_shape)
     for pattern, family in FAMILIES.items():
         if found := re.fullmatch(pattern, name.lower()):
-            _check_side(name, family.min_side, image_shape)
+            _, height, width = image_shape
+            if min(height, width) < family.min_side:
+                needed = f"model {name} needs images of at least {family.min_side} px, got {height} x {width}"
+                raise UserError(f"{needed}: use mlp, or enlarge them with --image-size {family.min_side}")
             return family.build(image_shape, n_classes, *map(int, found.groups()))
     names = _timm_names()
     if name in names:
@@ -84,13 +87,6 @@ def is_custom(name: str) -> bool:
     """Whether a name is a `module:factory`: code that is imported and called."""
     source, _, rest = name.partition(":")
     return bool(rest) and source != "timm"
-
-
-def _check_side(name: str, side: int, image_shape: Shape) -> None:
-    _, height, width = image_shape
-    if min(height, width) < side:
-        way_out = f"use mlp, or enlarge them with --image-size {side}"
-        raise UserError(f"model {name} needs images of at least {side} px, got {height} x {width}: {way_out}")
 
 
 def _build_timm(name: str, n_classes: int, image_shape: Shape) -> nn.Module:

@@ -65,11 +65,12 @@ def wide_resnet(image_shape: Shape, n_classes: int, depth: int, width: int) -> n
 
 
 class Residual(nn.Module):
-    """ReLU of body plus shortcut."""
+    """ReLU of body plus shortcut, which is the identity where input and output have one shape."""
 
-    def __init__(self, body: nn.Module, shortcut: nn.Module) -> None:
+    def __init__(self, body: nn.Module, n_in: int, n_out: int, stride: int, shortcut: Block) -> None:
         super().__init__()
-        self.body, self.shortcut = body, shortcut
+        same = stride == 1 and n_in == n_out
+        self.body, self.shortcut = body, nn.Identity() if same else shortcut(n_in, n_out, stride)
 
     def forward(self, x: Tensor) -> Tensor:
         """Return the block's output."""
@@ -96,8 +97,7 @@ def learned_shortcut(n_in: int, n_out: int, stride: int) -> nn.Module:
 def basic_block(n_in: int, n_out: int, stride: int, shortcut: Block = learned_shortcut) -> nn.Module:
     """Return a block of two 3x3 convolutions."""
     body = nn.Sequential(*with_norm_relu(conv3x3(n_in, n_out, stride)), *with_norm(conv3x3(n_out, n_out)))
-    same = stride == 1 and n_in == n_out
-    return Residual(body, nn.Identity() if same else shortcut(n_in, n_out, stride))
+    return Residual(body, n_in, n_out, stride, shortcut)
 
 
 def bottleneck_block(n_in: int, n_out: int, stride: int) -> nn.Module:
@@ -108,8 +108,7 @@ def bottleneck_block(n_in: int, n_out: int, stride: int) -> nn.Module:
         *with_norm_relu(conv3x3(n_mid, n_mid, stride)),
         *with_norm(nn.Conv2d(n_mid, n_out, 1, bias=False)),
     )
-    same = stride == 1 and n_in == n_out
-    return Residual(body, nn.Identity() if same else learned_shortcut(n_in, n_out, stride))
+    return Residual(body, n_in, n_out, stride, learned_shortcut)
 
 
 def cifar_resnet(image_shape: Shape, n_classes: int, depth: int) -> nn.Module:

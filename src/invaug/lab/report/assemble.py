@@ -1,24 +1,23 @@
 """What there is to show of some runs, as one document."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 
 from invaug.lab.report.document import Document, Part, Section, Table
 from invaug.lab.report.groups import OF_THE_MACHINE, Group, group_runs, members
 from invaug.lab.report.runs import Run
-from invaug.lab.report.sections import (
-    ablations,
-    certificate,
-    compare,
-    constraints,
-    dynamics,
-    evaluation,
-    gallery,
-    kept,
-    words,
-)
+from invaug.lab.report.sections import certificate, compare, constraints, dynamics, evaluation, gallery, kept, words
 
 MOST_SETTINGS = 80  # rows of their table; a config has fewer
-FIRST_SCREEN = ("gamma", "constraint-loss", "final-gamma")  # figures of the first section
+FIRST_SCREEN = ("gamma", "constraint-loss")  # figures of the first section
+BY_RUN: tuple[tuple[Callable[[Run, str, str], list[Section]], int, str], ...] = (
+    (evaluation.sections, 6, "runs with an evaluation that is not shown: {}; report them alone to see it"),
+    (certificate.sections, 6, "runs with a certificate that is not shown: {}; report them alone to see it"),
+    (gallery.sections, 3, "pictures of the first 3 evaluated runs are shown; report the other {} alone"),
+)
+"""Sections of one run, of how many runs they are shown, and what is noted where there are more.
+
+They are told an ending for the files of figures and tables, and a name for headings, both empty for a single run.
+"""
 
 
 def document_of(runs: Sequence[Run]) -> Document:
@@ -32,20 +31,21 @@ def document_of(runs: Sequence[Run]) -> Document:
         notes=tuple(_notes(runs, trained)),
         tiles=tuple(words.tiles(runs[0]) if alone else compare.tiles(groups)),
         sections=tuple(section for section in _sections(runs, groups, trained) if section.parts),
-        switches=() if alone else tuple((member.run.name, member.colour) for member in members(groups)),
+        switches=() if alone else tuple((run.name, colour) for run, colour, _ in members(runs, groups)),
     )
 
 
 def _sections(runs: Sequence[Run], groups: Sequence[Group], trained: Sequence[Group]) -> Iterator[Section]:
-    over_time = dynamics.figures(members(groups)) + (constraints.final_gammas(runs[0]) if len(runs) == 1 else [])
+    over_time = dynamics.figures(members(runs, groups))
     first = tuple(figure for figure in over_time if figure.key.startswith(FIRST_SCREEN))
     yield Section("γ and the loss on transformed images", first)
-    yield Section("Experiments compared", tuple(ablations.figures(trained)))
+    yield Section("Experiments compared", tuple(compare.figures(trained)))
     yield Section("Over the epochs", tuple(figure for figure in over_time if figure not in first))
     yield Section("Which transformations were kept", tuple(kept.figures(trained)))
-    yield from evaluation.sections(runs)
-    yield from certificate.sections(runs)
-    yield from gallery.sections(runs)
+    for describe, most, _ in BY_RUN:
+        shown = [run for run in runs if describe(run, "", "")][:most]
+        for i, run in enumerate(shown, 1):
+            yield from describe(run, f"-{i}", f": {run.name}") if len(runs) > 1 else describe(run, "", "")
     yield Section("Tables", tuple(_tables(runs, trained)))
 
 
@@ -59,11 +59,10 @@ def _notes(runs: Sequence[Run], groups: Sequence[Group]) -> Iterator[str]:
         yield f"runs of different datasets ({', '.join(datasets[:5])}): no figure compares their errors"
     if hidden := kept.left_out(groups):
         yield f"what was kept under {hidden} further constraints is not shown; report these runs alone to see it"
-    if (hidden := sum(run.evaluation is not None for run in runs) - evaluation.MOST_RUNS) > 0:
-        yield f"runs with an evaluation that is not shown: {hidden}; report them alone to see it"
-    if (hidden := gallery.left_out(runs)) > 0:
-        yield f"pictures of the first {gallery.MOST_RUNS} evaluated runs are shown; report the other {hidden} alone"
-    if dynamics.is_crowded(members(groups)):
+    for describe, most, note in BY_RUN:
+        if (hidden := sum(bool(describe(run, "", "")) for run in runs) - most) > 0:
+            yield note.format(hidden)
+    if dynamics.is_crowded(runs):
         yield "several runs of several constraints: loss, entropy and acceptance by constraint are on a run's own page"
 
 

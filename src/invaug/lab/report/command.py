@@ -7,17 +7,13 @@ from invaug.lab.errors import UserError
 from invaug.lab.report import page, tables
 from invaug.lab.report.assemble import document_of
 from invaug.lab.report.document import Document
-from invaug.lab.report.drawing import png, style, svg
-from invaug.lab.report.read import read_runs
+from invaug.lab.report.drawing import svg
+from invaug.lab.report.read import RUN_FILES, read_runs
 from invaug.lab.report.sections import insights
-from invaug.lab.run import atomic, files, record
-from invaug.lab.run.files import CERTIFICATE, EVALUATION
+from invaug.lab.run import atomic
 from invaug.lab.terminal import say
 
 NAME = "report.html"
-RUN_FILES = (files.CONFIG, record.NAME, EVALUATION, CERTIFICATE)
-
-__all__ = ["NAME", "report_runs", "write_figures", "write_tables"]
 
 
 def report_runs(
@@ -43,16 +39,17 @@ def write_figures(document: Document, folder: Path) -> Path:
     """Write every figure as SVG and as PNG; where resvg is missing, one line says so."""
     _make_folder(folder, "--figures")
     for figure in document.figures:
-        atomic.write_text(folder / f"{figure.key}.svg", svg.draw(figure, style.picture_style()))
-        if png.is_available():
-            atomic.write_bytes(folder / f"{figure.key}.png", png.to_png(figure))
-    if not png.is_available():
-        say(png.MISSING)
+        picture = svg.picture(figure)
+        atomic.write_text(folder / f"{figure.key}.svg", picture)
+        if svg.can_draw_png():
+            atomic.write_bytes(folder / f"{figure.key}.png", svg.to_png(picture))
+    if not svg.can_draw_png():
+        say(svg.NO_PNG)
     return folder
 
 
 def write_tables(document: Document, folder: Path) -> Path:
-    """Write every table, those behind the figures too, as CSV, Markdown and LaTeX; return the folder."""
+    """Write every table, those behind the figures too, as CSV and Markdown; return the folder."""
     _make_folder(folder, "--tables")
     for table in document.tables:
         tables.write(table, folder, table.key)

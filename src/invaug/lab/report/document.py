@@ -1,17 +1,129 @@
 """Everything that is shown, as records: a document is sections of sentences, tables, figures and pictures.
 
-A document is described once and rendered by `page` (HTML), `terminal` (rich) and `tables` (CSV, Markdown, LaTeX).
-Texts are plain: escaping is the renderer's job.
+A document is described once and rendered by `page` (HTML), `terminal` (rich) and `tables` (CSV, Markdown). Texts are
+plain: escaping is the renderer's job. A figure holds what is drawn, a sentence that reads it and the table behind it.
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
-from invaug.lab.report.drawing.figures import Figure
-from invaug.lab.report.tables import Cell, Table
+Cell = str | int | float | None
+Points = tuple[tuple[float, float | None], ...]
 
-__all__ = ["Cell", "Document", "Figure", "Gallery", "Part", "Picture", "Section", "Table", "Tile"]
+
+@dataclass(frozen=True)
+class Table:
+    """Rows of text and numbers under named columns."""
+
+    title: str
+    columns: tuple[str, ...]
+    rows: tuple[tuple[Cell, ...], ...]
+    key: str = ""
+    """Names its files, if `--tables` is to write it."""
+    percent: tuple[str, ...] = ()
+    """Columns of shares, which people read in percent; files for machines keep the plain number."""
+
+
+@dataclass(frozen=True)
+class Series:
+    """A line: its colour says which group, its dash which kind; `run` lets the reader switch it off."""
+
+    label: str
+    points: Points
+    colour: int = 0
+    dash: int = 0
+    group: str = ""
+    kind: str = ""
+    run: int | None = None
+    intervals: tuple[tuple[float, float] | None, ...] = ()
+    """Of the points, drawn as whiskers."""
+
+
+class Rule(NamedTuple):
+    """A horizontal line that means something: epsilon, zero, the most there can be."""
+
+    at: float
+    label: str
+
+
+@dataclass(frozen=True)
+class Lines:
+    """Numbers over epochs."""
+
+    y_label: str
+    series: Sequence[Series]
+    rules: tuple[Rule, ...] = ()
+    percent: bool = False
+    x_label: str = "epoch"
+
+
+@dataclass(frozen=True)
+class Bars:
+    """Horizontal bars, one or two per name; the legend names the columns, whiskers are intervals."""
+
+    x_label: str
+    names: tuple[str, ...]
+    columns: tuple[tuple[str, tuple[float | None, ...]], ...]
+    rule: Rule | None = None
+    percent: bool = False
+    whiskers: tuple[tuple[float, float] | None, ...] = ()
+    colours: tuple[int, ...] = ()
+
+
+@dataclass(frozen=True)
+class Histograms:
+    """One small histogram per name; the dashed line is what uniform draws would give."""
+
+    panels: tuple[tuple[str, tuple[int, ...]], ...]
+
+
+class Point(NamedTuple):
+    """A dot: its place, its label, the value that colours it, the interval of its height."""
+
+    x: float
+    y: float
+    label: str
+    value: float | None = None
+    interval: tuple[float, float] | None = None
+    colour: int = 0
+
+
+@dataclass(frozen=True)
+class Scatter:
+    """Dots over shares of 0 to 100 %, joined from left to right if asked."""
+
+    x_label: str
+    y_label: str
+    points: tuple[Point, ...]
+    value_label: str = ""
+    joined: tuple[tuple[float, float], ...] = ()
+    legend: tuple[tuple[str, int], ...] = ()
+
+
+@dataclass(frozen=True)
+class Heat:
+    """A map of shares between 0 and 1: one row per name, one cell per column; None stays empty."""
+
+    x_label: str
+    names: tuple[str, ...]
+    columns: tuple[str, ...]
+    cells: tuple[tuple[float | None, ...], ...]
+    value_label: str
+
+
+Drawing = Lines | Bars | Histograms | Scatter | Heat
+
+
+@dataclass(frozen=True)
+class Figure:
+    """A figure of the page: a key that names its files, a title, what to draw, how to read it, its numbers."""
+
+    key: str
+    title: str
+    drawing: Drawing
+    reading: str
+    table: Table
 
 
 class Tile(NamedTuple):

@@ -2,13 +2,13 @@
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from statistics import fmean
+from statistics import fmean, median_high
 from typing import NamedTuple
 
 from invaug.lab.config import methods
 from invaug.lab.report.intervals import Estimate, estimate
 from invaug.lab.report.runs import Run
-from invaug.lab.report.values import Numbers, short
+from invaug.lab.report.values import short
 from invaug.lab.terminal import plain
 
 REPEATS = ("seed", "val_fold")
@@ -31,22 +31,22 @@ Value = Callable[[Run], float | None]
 
 @dataclass(frozen=True)
 class Group:
-    """Runs of the same experiment; `indices` are their places among all runs."""
+    """Runs of the same experiment."""
 
     label: str
     runs: tuple[Run, ...]
-    indices: tuple[int, ...]
-    colour: int = 0
-
-    @property
-    def method(self) -> str:
-        """What decided the augmentation."""
-        return self.runs[0].method
+    colour: int
 
     def estimate(self, value: Value) -> Estimate | None:
         """Return the mean over seeds of a number that a run ended with, and its interval."""
         found = [number for run in self.runs if run.epochs and (number := value(run)) is not None]
         return estimate(found) if found else None
+
+    def differences_to(self, base: "Group") -> list[float]:
+        """Return the differences of test accuracy at the seeds (and folds) both groups have."""
+        known = {_repeat(run): run.test_accuracy for run in base.runs}
+        found = [(run.test_accuracy, known.get(_repeat(run))) for run in self.runs]
+        return [mine - theirs for mine, theirs in found if mine is not None and theirs is not None]
 
 
 class Member(NamedTuple):
@@ -57,35 +57,29 @@ class Member(NamedTuple):
     label: str
 
 
-def members(groups: Sequence[Group]) -> list[Member]:
-    """Return the runs of the groups in the order they were given."""
-    placed = [(i, run, group) for group in groups for i, run in zip(group.indices, group.runs, strict=True)]
-    order = sorted(placed, key=lambda entry: entry[0])
+def members(runs: Sequence[Run], groups: Sequence[Group]) -> list[Member]:
+    """Return the runs, in their order, with what their groups say."""
     if len(groups) == 1:
-        return [Member(run, i, run.name) for i, run, _ in order]
-    return [Member(run, group.colour, group.label) for _, run, group in order]
+        return [Member(run, i, run.name) for i, run in enumerate(runs)]
+    owners = [next(group for group in groups if run in group.runs) for run in runs]
+    return [Member(run, group.colour, group.label) for run, group in zip(runs, owners, strict=True)]
 
 
 def group_runs(runs: Sequence[Run]) -> list[Group]:
     """Return the runs by experiment, in the order given."""
     keys = _decisive(runs)
-    places: dict[tuple[str, ...], list[int]] = {}
-    for i, run in enumerate(runs):
-        places.setdefault((run.dataset, *(_effective(run, key) for key in keys)), []).append(i)
+    alike: dict[tuple[str, ...], list[Run]] = {}
+    for run in runs:
+        alike.setdefault((run.dataset, *(_effective(run, key) for key in keys)), []).append(run)
     several = len({run.dataset for run in runs}) > 1
-    labels = _distinct([_label(values[0] if several else "", keys, values[1:]) for values in places])
-    return [
-        Group(label, tuple(runs[i] for i in indices), tuple(indices), colour)
-        for colour, (label, indices) in enumerate(zip(labels, places.values(), strict=True))
-    ]
+    labels = _distinct([_label(values[0] if several else "", keys, values[1:]) for values in alike])
+    return [Group(label, tuple(found), i) for i, (label, found) in enumerate(zip(labels, alike.values(), strict=True))]
 
 
 def _distinct(labels: Sequence[str]) -> list[str]:
     """Return the labels, numbered where what differs was cut off."""
-    return [
-        f"{label} ({labels[: i + 1].count(label)})" if labels.count(label) > 1 else label
-        for i, label in enumerate(labels)
-    ]
+    counts = [(label, labels[: i + 1].count(label)) for i, label in enumerate(labels)]
+    return [f"{label} ({count})" if labels.count(label) > 1 else label for label, count in counts]
 
 
 def _decisive(runs: Sequence[Run]) -> list[str]:
@@ -98,7 +92,8 @@ def _decisive(runs: Sequence[Run]) -> list[str]:
 
 def _effective(run: Run, key: str) -> str:
     """Return a setting as text, nothing where it has no effect on the run's method."""
-    if (key in OF_CONSTRAINTS and not run.is_constrained) or (key == "n_steps" and run.method == "uniform"):
+    has_effect = key not in OF_CONSTRAINTS or methods.is_constrained(run.method)
+    if not has_effect or (key == "n_steps" and run.method == "uniform"):
         return ""
     value = run.settings.get(key)
     return "" if value is None else f"{value:g}" if isinstance(value, float) else plain(str(value))
@@ -115,15 +110,8 @@ def _label(dataset: str, keys: Sequence[str], values: Sequence[str]) -> str:
 def baseline_of(groups: Sequence[Group]) -> Group:
     """Return the group others are compared with: the plainest method, else the first; only trained ones count."""
     trained = [group for group in groups if any(run.epochs for run in group.runs)] or list(groups)
-    ranked = [group for method in PLAINEST for group in trained if group.method == method]
+    ranked = [group for method in PLAINEST for group in trained if group.runs[0].method == method]
     return (ranked or trained)[0]
-
-
-def paired_differences(group: Group, base: Group) -> list[float]:
-    """Return the differences of test accuracy at the seeds (and folds) both groups have."""
-    known = {_repeat(run): run.test_accuracy for run in base.runs}
-    found = [(run.test_accuracy, known.get(_repeat(run))) for run in group.runs]
-    return [mine - theirs for mine, theirs in found if mine is not None and theirs is not None]
 
 
 def _repeat(run: Run) -> tuple[str, ...]:
@@ -132,8 +120,7 @@ def _repeat(run: Run) -> tuple[str, ...]:
 
 def seconds_per_epoch(run: Run) -> float | None:
     """Return the median time of an epoch; the first one, which also warms up, hardly counts."""
-    times = sorted(run.seconds)
-    return times[len(times) // 2] if times else None
+    return median_high(run.seconds) if run.seconds else None
 
 
 def total_seconds(run: Run) -> float | None:
@@ -141,16 +128,12 @@ def total_seconds(run: Run) -> float | None:
     return sum(run.seconds) if run.seconds else None
 
 
-def total_of(key: str) -> Value:
-    """Return a function that reads the sum of all constraints' numbers in the last epoch."""
-    return lambda run: _combined(getattr(run.last, key), sum)
+def combined(key: str, combine: Callable[[Sequence[float]], float] = fmean) -> Value:
+    """Return a function that reads the mean, or the sum, of all constraints' numbers in the last epoch."""
 
+    def read(run: Run) -> float | None:
+        values = run.last.by_constraint[key]
+        known = [value for value in values if value is not None]
+        return combine(known) if known and len(known) == len(values) else None
 
-def mean_of(key: str) -> Value:
-    """Return a function that reads the mean of all constraints' numbers in the last epoch."""
-    return lambda run: _combined(getattr(run.last, key), fmean)
-
-
-def _combined(values: Numbers, combine: Callable[[Sequence[float]], float]) -> float | None:
-    known = [value for value in values if value is not None]
-    return combine(known) if known and len(known) == len(values) else None
+    return read

@@ -1,53 +1,54 @@
 """A document as one HTML page with everything in it, every text escaped."""
 
+import base64
+import hashlib
 from html import escape
 from itertools import groupby
+from string import Template
 
 import invaug
-from invaug.lab.report.document import Document, Figure, Gallery, Part, Picture, Section, Table
-from invaug.lab.report.drawing import style, svg
+from invaug.lab.report.document import Document, Figure, Gallery, Lines, Part, Picture, Section, Table
+from invaug.lab.report.drawing import svg
 from invaug.lab.report.drawing.axes import N_COLOURS
-from invaug.lab.report.drawing.figures import Lines
 from invaug.lab.report.tables import to_html
-
-ABOUT = (
-    "Made from the record alone. γ is the weight of a constraint: it rises while the loss on transformed images is "
-    "above its level ε, and falls while it is below."
-)
 
 
 def html(document: Document, live: bool = False) -> str:
     """Return the page; a live one asks its server for news."""
-    watching = ' data-watch="1"' if live else ""
-    main = "".join([_switches(document), *map(_section, document.sections)])
-    return (
-        f'<!doctype html><html lang="en"{watching}><head>{_head(document.title, live)}</head><body>'
-        f'<a class="skip" href="#figures">skip to the figures</a>{_header(document)}<main id="figures">{main}</main>'
-        f"<footer>invaug {escape(invaug.__version__)}. {ABOUT}</footer>"
-        f"<script>{style.text_of('page.js')}</script></body></html>"
+    script, sheet = svg.text_of("page.js"), _sheet()
+    return Template(svg.text_of("page.html").rstrip()).substitute(
+        watching=' data-watch="1"' if live else "",
+        talk="connect-src 'self'; " if live else "",
+        sheet_hash=_hash(sheet),
+        script_hash=_hash(script),
+        title=escape(document.title),
+        sheet=sheet,
+        verdict=escape(document.verdict),
+        notes="".join(f'<p class="note">{escape(note)}</p>' for note in document.notes),
+        tiles=_tiles(document),
+        main="".join([_switches(document), *map(_section, document.sections)]),
+        version=escape(invaug.__version__),
+        script=script,
     )
 
 
-def _head(title: str, live: bool) -> str:
-    sheet = style.page_style()
-    policy = style.policy(sheet, style.text_of("page.js"), live)
-    return (
-        f'<meta charset="utf-8"><meta http-equiv="Content-Security-Policy" content="{policy}">'
-        '<meta name="viewport" content="width=device-width, initial-scale=1">'
-        '<meta name="referrer" content="no-referrer"><link rel="icon" href="data:,">'
-        f"<title>{escape(title)}</title><style>{sheet}</style>"
-    )
+def _sheet() -> str:
+    """Return the whole style sheet: light, dark where the reader prefers it, light again on paper."""
+    dark = f"@media screen and (prefers-color-scheme: dark) {{ {svg.text_of('dark.css')} }}"
+    return "\n".join([svg.text_of("light.css"), dark, svg.text_of("figure.css"), svg.text_of("page.css")])
 
 
-def _header(document: Document) -> str:
-    notes = "".join(f'<p class="note">{escape(note)}</p>' for note in document.notes)
+def _hash(text: str) -> str:
+    """Return how the page's policy, which allows its own sheet and script alone, names them."""
+    return base64.b64encode(hashlib.sha256(text.encode()).digest()).decode()
+
+
+def _tiles(document: Document) -> str:
     numbers = "".join(
         f"<div><dt>{escape(tile.name)}</dt><dd>{escape(tile.value)}</dd><dd>{escape(tile.note)}</dd></div>"
         for tile in document.tiles
     )
-    tiles = f'<dl class="tiles">{numbers}</dl>' if numbers else ""
-    verdict = f'<p class="verdict">{escape(document.verdict)}</p>'
-    return f"<header><h1>{escape(document.title)}</h1>{verdict}{notes}{tiles}</header>"
+    return f'<dl class="tiles">{numbers}</dl>' if numbers else ""
 
 
 def _switches(document: Document) -> str:
@@ -62,11 +63,10 @@ def _switches(document: Document) -> str:
 
 def _section(section: Section) -> str:
     """Return a section; figures that follow each other share a grid of cards."""
-    runs = groupby(section.parts, lambda part: isinstance(part, Figure))
-    parts = [
-        f'<div class="cards">{html}</div>' if cards else html
-        for cards, html in ((cards, "".join(map(_part, parts))) for cards, parts in runs)
-    ]
+    parts = []
+    for are_figures, group in groupby(section.parts, lambda part: isinstance(part, Figure)):
+        content = "".join(map(_part, group))
+        parts.append(f'<div class="cards">{content}</div>' if are_figures else content)
     return f"<section><h2>{escape(section.title)}</h2>{''.join(parts)}</section>"
 
 

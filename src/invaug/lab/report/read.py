@@ -2,7 +2,6 @@
 
 import json
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -17,17 +16,17 @@ from invaug.lab.run.files import CERTIFICATE, EVALUATION, INSIGHTS
 from invaug.levels import Resilient
 
 COMMANDS = {EVALUATION: "evaluate", CERTIFICATE: "certify", INSIGHTS: "insights"}  # what writes a file
+RUN_FILES = (files.CONFIG, record.NAME, EVALUATION, CERTIFICATE)
 MAX_BYTES = 32 << 20  # of a document
-NUMBERS = ("train_loss", "train_accuracy", "val_loss", "val_accuracy", "test_loss", "test_accuracy", "seconds")
+MEASURED = ("train_loss", "train_accuracy", "val_loss", "val_accuracy", "test_loss", "test_accuracy", "seconds")
 BY_CONSTRAINT = ("slack", "constraint_loss", "gamma", "acceptance", "entropy")
 
 
 def read_runs(paths: Sequence[Path]) -> list[Run]:
     """Return the runs of the folders given, each once, under names that differ; a folder of runs stands for them."""
     folders = list(dict.fromkeys(folder for path in paths for folder in run_folders(path)))
-    runs = [read_run(folder) for folder in folders]
     names = _distinct([folder.resolve() for folder in folders])
-    return [replace(run, name=name) for run, name in zip(runs, names, strict=True)]
+    return [read_run(folder, name) for folder, name in zip(folders, names, strict=True)]
 
 
 def run_folders(path: Path) -> list[Path]:
@@ -38,8 +37,8 @@ def run_folders(path: Path) -> list[Path]:
     return inside or [path]
 
 
-def read_run(folder: Path) -> Run:
-    """Return the run of a folder; what is missing or damaged beside its config becomes a note."""
+def read_run(folder: Path, name: str = "") -> Run:
+    """Return the run of a folder, by its own name unless told; what is missing or damaged becomes a note."""
     content = files.read_run_config(folder)
     data, versions = table_in(content.pop("dataset", {})), table_in(content.pop("versions", {}))
     config = flatten(content, f"{files.shorten(folder)} is a run of an older version: ")
@@ -47,7 +46,7 @@ def read_run(folder: Path) -> Run:
     evaluation, evaluation_notes = read_document(folder, EVALUATION)
     certificate, certificate_notes = read_document(folder, CERTIFICATE)
     return Run(
-        name=short(folder.resolve().name),
+        name=name or short(folder.resolve().name),
         settings=_settings(config),
         dataset=_base_name(data.get("name") or config.get("data") or "unknown data"),
         images={key: values.whole(value) for key, value in table_in(data.get("images")).items()},
@@ -115,18 +114,17 @@ def _read_record(folder: Path) -> tuple[tuple[Epoch, ...], list[str]]:
 
 
 def _epoch(row: Mapping[str, Any], with_kept: bool) -> Epoch:
-    found: dict[str, Any] = {key: values.number(row.get(key)) for key in NUMBERS}
-    found |= {key: values.numbers(row.get(key)) for key in BY_CONSTRAINT}
-    kept, uniform, stuck = (
-        values.list_in(row.get(key), MAX_CONSTRAINTS) for key in ("kept", "entropy_uniform", "out_of_reach")
+    uniform, kept, stuck = (
+        values.list_in(row.get(key), MAX_CONSTRAINTS) for key in ("entropy_uniform", "kept", "out_of_reach")
     )
     return Epoch(
-        number=int(row["epoch"]),
-        entropy_uniform=tuple(map(values.interval, uniform)),
-        kept=tuple(map(values.counts_in, kept)) if with_kept else (),
-        out_of_reach=tuple(flag is True for flag in stuck),
-        skipped=values.whole(row.get("skipped_batches")),
-        **found,
+        int(row["epoch"]),
+        {key: values.number(row.get(key)) for key in MEASURED},
+        {key: values.numbers(row.get(key)) for key in BY_CONSTRAINT},
+        tuple(map(values.interval, uniform)),
+        tuple(map(values.counts_in, kept)) if with_kept else (),
+        tuple(flag is True for flag in stuck),
+        values.whole(row.get("skipped_batches")),
     )
 
 
@@ -134,7 +132,7 @@ def _shortcomings(config: Mapping[str, Any], epochs: Sequence[Epoch]) -> list[st
     """Return what a reader must know about the numbers."""
     if not epochs:
         return []
-    lost = [epoch.number for epoch in epochs if epoch.train_loss is None]
+    lost = [epoch.number for epoch in epochs if epoch.measured["train_loss"] is None]
     skipped, planned = sum(epoch.skipped for epoch in epochs), values.whole(config.get("epochs"))
     notes = []
     if len(epochs) < planned:

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from invaug.lab.config import methods
-from invaug.lab.report.values import Counts, Numbers, number, short
+from invaug.lab.report.values import Counts, Numbers, short
 from invaug.levels import Resilient
 
 
@@ -17,27 +17,19 @@ class Epoch:
     """
 
     number: int
-    train_loss: float | None = None
-    train_accuracy: float | None = None
-    val_loss: float | None = None
-    val_accuracy: float | None = None
-    test_loss: float | None = None
-    test_accuracy: float | None = None
-    seconds: float | None = None
-    slack: Numbers = ()
-    constraint_loss: Numbers = ()
-    gamma: Numbers = ()
-    acceptance: Numbers = ()
-    entropy: Numbers = ()
-    entropy_uniform: tuple[tuple[float, float] | None, ...] = ()
+    measured: Mapping[str, float | None]
+    """Losses, accuracies and seconds."""
+    by_constraint: Mapping[str, Numbers]
+    """Slack, loss, gamma, acceptance and entropy of each constraint."""
+    entropy_uniform: tuple[tuple[float, float] | None, ...]
     """The 95 % range of the entropy of as many uniform draws."""
-    kept: tuple[Counts, ...] = ()
-    out_of_reach: tuple[bool, ...] = ()
-    skipped: int = 0
+    kept: tuple[Counts, ...]
+    out_of_reach: tuple[bool, ...]
+    skipped: int
 
     def at(self, key: str, k: int) -> float | None:
         """Return a number of the k-th constraint."""
-        values: Numbers = getattr(self, key)
+        values = self.by_constraint[key]
         return values[k] if k < len(values) else None
 
 
@@ -68,7 +60,7 @@ class Run:
     @property
     def n_constraints(self) -> int:
         """How many constraints the run was trained under."""
-        return max((len(epoch.gamma) for epoch in self.epochs), default=0)
+        return max((len(epoch.by_constraint["gamma"]) for epoch in self.epochs), default=0)
 
     @property
     def method(self) -> str:
@@ -81,11 +73,6 @@ class Run:
         return methods.label(self.method)
 
     @property
-    def is_constrained(self) -> bool:
-        """Whether the method trains on transformed images with a gamma."""
-        return methods.is_constrained(self.method)
-
-    @property
     def holds_epsilon(self) -> bool:
         """Whether the method holds a loss below epsilon; otherwise its gamma, if any, is fixed."""
         return methods.holds_epsilon(self.method)
@@ -94,28 +81,19 @@ class Run:
         """Return a setting as text that a page can show."""
         return short(self.settings.get(key, "?"))
 
-    def number(self, key: str) -> float | None:
-        """Return a setting as a finite number, None where it is not one."""
-        return number(self.settings.get(key))
-
     @property
     def is_held_out(self) -> bool:
         """Whether the run was measured on held-out training images, and read no test image."""
-        return bool(self.epochs) and self.last.test_accuracy is None and self.last.val_accuracy is not None
+        last = self.last.measured if self.epochs else {}
+        return last.get("test_accuracy") is None and last.get("val_accuracy") is not None
 
     @property
     def test_accuracy(self) -> float | None:
         """The accuracy on test images after the last epoch, never the best one; on held-out images without these."""
-        if not self.epochs:
-            return None
-        return self.last.val_accuracy if self.is_held_out else self.last.test_accuracy
+        split = "val" if self.is_held_out else "test"
+        return self.last.measured[f"{split}_accuracy"] if self.epochs else None
 
     @property
-    def test_error(self) -> float | None:
-        """One minus the accuracy."""
-        return None if self.test_accuracy is None else 1 - self.test_accuracy
-
-    @property
-    def seconds(self) -> tuple[float, ...]:
+    def seconds(self) -> list[float]:
         """The time of each epoch, where it is recorded."""
-        return tuple(epoch.seconds for epoch in self.epochs if epoch.seconds is not None)
+        return [time for epoch in self.epochs if (time := epoch.measured["seconds"]) is not None]

@@ -1,46 +1,15 @@
-"""Tables as data, and as HTML, CSV, Markdown and LaTeX."""
+"""Tables as HTML, CSV, Markdown and plain text."""
 
 import re
-from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterator, Sequence
 from html import escape
 from itertools import zip_longest
 from pathlib import Path
 
+from invaug.lab.report.document import Cell, Table
 from invaug.lab.run import atomic, record
 
-Cell = str | int | float | None
-LATEX = str.maketrans(
-    {
-        "\\": r"\textbackslash{}",
-        "~": r"\textasciitilde{}",
-        "^": r"\textasciicircum{}",
-        "<": r"\textless{}",
-        ">": r"\textgreater{}",
-        "γ": r"$\gamma$",
-        "ε": r"$\varepsilon$",
-        "λ": r"$\lambda$",
-        "±": r"$\pm$",
-        "≤": r"$\leq$",
-        "−": "--",
-        "–": "--",
-        **{character: f"\\{character}" for character in "&%$#_{}"},
-    }
-)
 MARKDOWN = re.compile(r"[\\`*_{}\[\]<>#|!]")
-
-
-@dataclass(frozen=True)
-class Table:
-    """Rows of text and numbers under named columns."""
-
-    title: str
-    columns: tuple[str, ...]
-    rows: tuple[tuple[Cell, ...], ...]
-    key: str = ""
-    """Names its files, if `--tables` is to write it."""
-    percent: tuple[str, ...] = ()
-    """Columns of shares, which people read in percent; files for machines keep the plain number."""
 
 
 def cell_text(cell: Cell, percent: bool = False) -> str:
@@ -91,37 +60,17 @@ def to_markdown(table: Table) -> str:
     return "".join(f"| {' | '.join(line)} |\n" for line in texts)
 
 
-def to_latex(table: Table) -> str:
-    """Return a tabular; letters that LaTeX would act on are escaped."""
-    rows = [" & ".join(map(_latex, row)) + r" \\" for row in cell_texts(table)]
-    head = " & ".join(map(_latex, table.columns)) + r" \\"
-    layout = "l" + "r" * (len(table.columns) - 1)
-    middle = [r"\hline", head, r"\hline", *rows, r"\hline"]
-    return "\n".join([rf"\begin{{tabular}}{{{layout}}}", *middle, r"\end{tabular}", ""])
-
-
-def _latex(text: str) -> str:
-    return text.translate(LATEX)
-
-
-TEXTS: dict[str, Callable[[Table], str]] = {"md": to_markdown, "tex": to_latex}
-
-
 def in_columns(table: Table) -> Iterator[str]:
     """Return the title and the rows, in columns of one width."""
     texts = [table.columns, *cell_texts(table)]
     widths = [max(len(row[i]) for row in texts) for i in range(len(table.columns))]
     yield table.title
     for row in texts:
-        cells = [
-            text.ljust(width) if i == 0 else text.rjust(width)
-            for i, (text, width) in enumerate(zip(row, widths, strict=True))
-        ]
-        yield "  ".join(cells).rstrip()
+        cells = [text.rjust(width) for text, width in zip(row, widths, strict=True)]
+        yield "  ".join([row[0].ljust(widths[0]), *cells[1:]]).rstrip()
 
 
 def write(table: Table, folder: Path, key: str) -> None:
     """Write a table in all file formats."""
     to_csv(table, folder / f"{key}.csv")
-    for ending, text in TEXTS.items():
-        atomic.write_text(folder / f"{key}.{ending}", text(table))
+    atomic.write_text(folder / f"{key}.md", to_markdown(table))

@@ -6,7 +6,7 @@ from rich import table as rich
 from rich.console import Console
 from rich.markup import escape
 
-from invaug.lab.report.document import Document, Figure, Gallery, Part, Section, Table
+from invaug.lab.report.document import Document, Figure, Gallery, Part, Table
 from invaug.lab.report.tables import cell_texts, is_numeric
 from invaug.lab.terminal import plain
 
@@ -21,20 +21,16 @@ def print_document(document: Document, console: Console) -> None:
     if document.tiles:
         print_table(console, Table("", ("", "", ""), tuple(tuple(tile) for tile in document.tiles)))
     for section in document.sections:
-        print_section(console, section)
+        console.print()
+        print_line(console, section.title, "bold")
+        for part in section.parts:
+            _print_part(console, part)
     for note in document.notes:
         print_line(console, f"note: {note}")
 
 
-def print_section(console: Console, section: Section) -> None:
-    """Print the heading of a section and its parts; pictures are left to the page."""
-    console.print()
-    print_line(console, section.title, "bold")
-    for part in section.parts:
-        _print_part(console, part)
-
-
 def _print_part(console: Console, part: Part) -> None:
+    """Print a part of a section; pictures are left to the page."""
     if isinstance(part, str):
         print_line(console, part)
     elif isinstance(part, Figure):

@@ -8,9 +8,7 @@ from typing import Any
 from invaug.lab.errors import UserError
 from invaug.lab.report import page
 from invaug.lab.report.assemble import document_of
-from invaug.lab.report.read import read_runs, run_folders
-from invaug.lab.run import files, record
-from invaug.lab.run.files import CERTIFICATE, EVALUATION
+from invaug.lab.report.read import RUN_FILES, read_runs, run_folders
 
 HOST = "127.0.0.1"
 HEADERS = {"Cache-Control": "no-store", "X-Content-Type-Options": "nosniff", "X-Frame-Options": "DENY"}
@@ -32,9 +30,9 @@ class Server(ThreadingHTTPServer):
 
     def stamp(self) -> str:
         """Return a text that differs whenever a file of the runs has changed."""
-        names = (files.CONFIG, record.NAME, EVALUATION, CERTIFICATE)
-        paths = [run / name for folder in self.folders for run in run_folders(folder) for name in names]
-        return ";".join(f"{found.st_mtime_ns},{found.st_size}" for path in paths if (found := _stat(path)))
+        paths = [run / name for folder in self.folders for run in run_folders(folder) for name in RUN_FILES]
+        found = [path.stat() for path in paths if path.exists()]
+        return ";".join(f"{each.st_mtime_ns},{each.st_size}" for each in found)
 
     def page(self) -> str:
         """Return the page as it is now."""
@@ -88,10 +86,3 @@ def watch_runs(runs: Sequence[Path], port: int = 0) -> None:
             server.serve_forever()
         except KeyboardInterrupt:
             return
-
-
-def _stat(path: Path) -> Any:
-    try:
-        return path.stat()
-    except OSError:
-        return None

@@ -3,7 +3,7 @@
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from statistics import fmean
 
-from invaug.lab.report.drawing.figures import Bars, Drawing, Figure, Heat, Lines, Series
+from invaug.lab.report.document import Bars, Drawing, Figure, Heat, Lines, Series
 from invaug.lab.reproduce.cells import BarChart, Cell, LineChart, expand
 from invaug.lab.reproduce.outcome import MEASURES, Outcome
 

@@ -4,9 +4,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from typing import Any, NamedTuple
 
+from invaug.lab.report.document import Cell as Text
+from invaug.lab.report.document import Table
 from invaug.lab.report.intervals import Estimate, estimate
-from invaug.lab.report.tables import Cell as Text
-from invaug.lab.report.tables import Table
 from invaug.lab.reproduce.cells import Claim, Experiment, Scale, read_table
 from invaug.lab.reproduce.paper import PUBLISHED, Number
 from invaug.lab.reproduce.rows import DONE, FAILED, Row

@@ -4,7 +4,6 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from invaug.lab.report.drawing import svg
-from invaug.lab.report.drawing.style import picture_style
 from invaug.lab.report.tables import MARKDOWN, to_markdown
 from invaug.lab.reproduce import rows
 from invaug.lab.reproduce.cells import SCALES, Experiment, Scale
@@ -59,7 +58,7 @@ def draw_figures(results: Path) -> dict[str, str]:
     """Return the figures of the page, as SVG by the names of their files."""
     outcomes = [_outcome(experiment, "small", results) for experiment in all_experiments().values()]
     drawn = [figure for found in outcomes for figure in figures(found)]
-    return {f"{figure.key}.svg": svg.draw(figure, picture_style()) + "\n" for figure in drawn}
+    return {f"{figure.key}.svg": svg.picture(figure) + "\n" for figure in drawn}
 
 
 def write_page(results: Path) -> str:

@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from invaug.lab.report import tables
-from invaug.lab.report.tables import Table
+from invaug.lab.report.document import Table
 from invaug.lab.tune.search import Trial, format_value
 
 MEASURES = {

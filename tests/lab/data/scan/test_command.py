@@ -12,7 +12,7 @@ from faults.bad_images import KINDS, encoded, photograph, write_folder
 from invaug.lab.cli.main import app
 from invaug.lab.data.load import load_dataset
 from invaug.lab.data.scan.command import scan
-from invaug.lab.data.scan.table import lines
+from invaug.lab.data.scan.report import lines
 from invaug.lab.errors import UserError
 from tests.support.datasets import put, reasons
 

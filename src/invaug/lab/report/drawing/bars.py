@@ -1,14 +1,14 @@
-"""Bars beside names, and small histograms side by side."""
+"""Drawings with names on the left: bars and heat maps; and small histograms side by side."""
 
+from invaug.lab.report.document import Bars, Heat, Histograms
 from invaug.lab.report.drawing import axes
-from invaug.lab.report.drawing.axes import BOTTOM, RIGHT, WIDTH, Sketch
-from invaug.lab.report.drawing.figures import Bars, Histograms
-from invaug.lab.report.drawing.scales import Scale, scale, ticks
+from invaug.lab.report.drawing.axes import BOTTOM, RIGHT, WIDTH, Scale, Sketch, scale, ticks
 
 NAME_WIDTH = 200.0  # most that names take of the width; longer ones take two lines
 NAME_LINE = 17.0
 ACROSS = 3  # small histograms side by side
 PANEL_WIDTH, PANEL_HEIGHT = 150, 70
+CELL = 18.0  # height of a cell of a heat map
 
 
 def draw_bars(drawing: Bars) -> Sketch:
@@ -25,8 +25,7 @@ def draw_bars(drawing: Bars) -> Sketch:
     at = ticks(x.low, x.high)
     parts = [key, *(axes.vertical("grid", x(tick), top + 6, bottom) for tick in at)]
     parts.append(axes.x_axis(x, drawing.x_label, bottom + BOTTOM, at, drawing.percent))
-    for row in range(len(drawing.names)):
-        parts.append(_row(drawing, row, x, top + 10 + (row + 0.5) * step, thick))
+    parts += [_row(drawing, i, x, top + 10 + (i + 0.5) * step, thick) for i in range(len(drawing.names))]
     if drawing.rule:
         parts.append(axes.vertical("rule", x(drawing.rule.at), top + 4, bottom))
         parts.append(axes.label(x(drawing.rule.at), top + 4, drawing.rule.label, "middle note") if not key else "")
@@ -78,15 +77,13 @@ def _in_two(name: str, left: float) -> list[str]:
 
 def draw_histograms(drawing: Histograms) -> Sketch:
     """Return the panels, three in a row."""
-    parts = []
-    for i, (name, counts) in enumerate(drawing.panels):
-        row, column = divmod(i, ACROSS)
-        parts.append(_panel(name, counts, 6 + column * (PANEL_WIDTH + 8), row * (PANEL_HEIGHT + 8)))
     rows = -(-len(drawing.panels) // ACROSS)
-    return Sketch("".join(parts), max(rows * (PANEL_HEIGHT + 8), 40))
+    panels = [_panel(i, name, counts) for i, (name, counts) in enumerate(drawing.panels)]
+    return Sketch("".join(panels), max(rows * (PANEL_HEIGHT + 8), 40))
 
 
-def _panel(name: str, counts: tuple[int, ...], left: float, top: float) -> str:
+def _panel(place: int, name: str, counts: tuple[int, ...]) -> str:
+    left, top = 6 + place % ACROSS * (PANEL_WIDTH + 8), place // ACROSS * (PANEL_HEIGHT + 8)
     total, most, n = sum(counts), max(counts, default=0), max(len(counts), 1)
     bottom, tall, wide = top + PANEL_HEIGHT - 2, PANEL_HEIGHT - 22, PANEL_WIDTH / n
     # half of the height is what uniform draws would give, so that panels compare
@@ -103,3 +100,25 @@ def _panel(name: str, counts: tuple[int, ...], left: float, top: float) -> str:
         axes.horizontal("rule", bottom - total / n * unit, left, left + PANEL_WIDTH),
     ]
     return "".join(parts)
+
+
+def draw_heat(drawing: Heat) -> Sketch:
+    """Return a map of shares, one row per name."""
+    left = min(160.0, 14 + axes.LETTER * max((len(name) for name in drawing.names), default=0))
+    key, top = axes.colour_bar([0.0, 1.0], drawing.value_label)
+    wide = (WIDTH - RIGHT - left) / max(len(drawing.columns), 1)
+    bottom = top + 8 + CELL * len(drawing.names)
+    parts = [key]
+    for row, (name, cells) in enumerate(zip(drawing.names, drawing.cells, strict=True)):
+        y = top + 8 + row * CELL
+        parts.append(axes.label(left - 6, y + 14, axes.cut(name, 18), "end"))
+        parts += [
+            axes.cell(left + i * wide, y, wide, value, f"{name}, {drawing.x_label} {column}: {value:.1%}", CELL - 1)
+            for i, (column, value) in enumerate(zip(drawing.columns, cells, strict=True))
+            if value is not None
+        ]
+    every = max(len(drawing.columns) // 6, 1)
+    named = list(enumerate(drawing.columns))[::every]
+    parts += [axes.label(left + (i + 0.5) * wide, bottom + 16, column, "middle") for i, column in named]
+    parts.append(axes.label((left + WIDTH - RIGHT) / 2, bottom + BOTTOM - 6, drawing.x_label, "middle"))
+    return Sketch("".join(parts), bottom + BOTTOM)

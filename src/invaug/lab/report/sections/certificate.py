@@ -5,27 +5,20 @@ from itertools import islice
 from typing import Any
 
 from invaug.lab.report import values
-from invaug.lab.report.document import Document, Figure, Section, Table
-from invaug.lab.report.drawing.figures import Bars
+from invaug.lab.report.document import Bars, Document, Figure, Section, Table
 from invaug.lab.report.runs import Run
 from invaug.lab.report.sections.evaluation import SHARES, level_map, worst_classes
 from invaug.lab.report.values import MAX_OPS, Found, decimal, ends_of, list_in, number, percent, short, table_in, whole
 
-MOST_RUNS = 6  # runs whose certificate is shown
 MOST_NOTES = 8  # of a certificate
 VERDICTS = {"met": "met with confidence", "violated": "violated with confidence", "not shown": "not shown either way"}
 LAWS = {"uniform": "uniform draws", "chain": "the chain as trained", "lambda_c": "λ_c", "worst": "the worst"}
 
 
-def sections(runs: Sequence[Run]) -> list[Section]:
-    """Return the sections of the first few runs that have a certificate."""
-    certified = [run for run in runs if constraints_in(run.certificate)][:MOST_RUNS]
-    endings = [(f"-{i}", f": {run.name}") if len(runs) > 1 else ("", "") for i, run in enumerate(certified, 1)]
-    return [
-        section
-        for run, (ending, name) in zip(certified, endings, strict=True)
-        for section in describe_certificate(table_in(run.certificate), ending, name)
-    ]
+def sections(run: Run, ending: str, name: str) -> list[Section]:
+    """Return what `invaug certify` found, if it did; see `assemble` for the ending and the name."""
+    found = table_in(run.certificate)
+    return list(describe_certificate(found, ending, name)) if constraints_in(found) else []
 
 
 def document(certificate: Found, title: str) -> Document:
@@ -33,9 +26,9 @@ def document(certificate: Found, title: str) -> Document:
     return Document(title, sections=tuple(describe_certificate(certificate)))
 
 
-def constraints_in(certificate: Any) -> Sequence[Found]:
+def constraints_in(certificate: Found) -> Sequence[Found]:
     """Return the results for each constraint; none for anything that is not a certificate."""
-    return values.rows_in(table_in(certificate).get("constraints"))[: values.MAX_CONSTRAINTS]
+    return values.rows_in(certificate.get("constraints"))[: values.MAX_CONSTRAINTS]
 
 
 def describe_certificate(certificate: Found, ending: str = "", name: str = "") -> Iterator[Section]:
@@ -132,9 +125,7 @@ def _clipped(found: Found, certificate: Found) -> str:
 def _laws(entry: Found, ending: str) -> Table | None:
     laws = values.tables_in({name: entry.get(key) for key, name in LAWS.items()})
     keys = ("accuracy", "accuracy_interval", "loss", "loss_interval")
-    rows = tuple(
-        (name, *values.cells_in(row, *keys), short(row.get("verdict") or "–", 12)) for name, row in laws.items()
-    )
+    rows = tuple((law, *values.cells_in(row, *keys), short(row.get("verdict") or "–", 12)) for law, row in laws.items())
     columns = ("under", "accuracy", "from", "to", "loss", "loss from", "loss to", "loss ≤ ε")
     return Table("Accuracy and loss, with intervals", columns, rows, f"certificate{ending}-1", SHARES) if rows else None
 

@@ -1,14 +1,18 @@
-"""Several runs: the headline, the table of experiments, paired differences."""
+"""Several runs: the headline, the table of experiments, paired differences, and the figures that compare them."""
 
 from collections.abc import Sequence
 
-from invaug.lab.report.document import Cell, Table, Tile
-from invaug.lab.report.groups import Group, Value, baseline_of, mean_of, paired_differences, seconds_per_epoch
+from invaug.lab.report.document import Bars, Cell, Figure, Point, Scatter, Table, Tile
+from invaug.lab.report.groups import Group, Value, baseline_of, combined, seconds_per_epoch, total_seconds
 from invaug.lab.report.intervals import Estimate, estimate
 from invaug.lab.report.runs import Run
 from invaug.lab.report.sections.constraints import names_of
+from invaug.lab.report.values import number
 
 MOST_TILES = 4
+Measured = Sequence[tuple[Group, Estimate]]
+SAME = ("n_views", "dual_lr", "set", "model", "epochs", "fraction", "per_class", "ranges", "share")
+"""Settings that must agree for an ablation, besides the method, epsilon and n_steps."""
 
 
 def headline(groups: Sequence[Group]) -> str:
@@ -24,9 +28,13 @@ def share_data(groups: Sequence[Group]) -> bool:
     return len({run.dataset for group in groups for run in group.runs}) == 1
 
 
+def _percent(run: Run) -> float | None:
+    return None if run.test_accuracy is None else 100 * run.test_accuracy
+
+
 def _ranked(groups: Sequence[Group]) -> list[tuple[Group, Estimate]]:
-    """Return the experiments and their accuracy, the best first."""
-    found = [(group, mean) for group in groups if (mean := group.estimate(lambda run: run.test_accuracy))]
+    """Return the experiments and their accuracy in percent, the best first."""
+    found = [(group, mean) for group in groups if (mean := group.estimate(_percent))]
     return sorted(found, key=lambda pair: -pair[1].mean)
 
 
@@ -35,7 +43,7 @@ def tiles(groups: Sequence[Group]) -> list[Tile]:
     tiles = []
     for group, mean in _ranked(groups)[:MOST_TILES]:
         interval = "one run: no interval" if mean.n == 1 else f"95 % interval over {mean.n} runs"
-        tiles.append(Tile(group.label, f"{mean.text('.1f', 100)} %", f"test accuracy, {interval}"))
+        tiles.append(Tile(group.label, f"{mean.text('.1f')} %", f"test accuracy, {interval}"))
     return tiles
 
 
@@ -48,11 +56,11 @@ def verdict(groups: Sequence[Group]) -> str:
         return "Runs of different datasets: their accuracies are not compared."
     best, mean = ranked[0]
     seeds = f"{mean.n} seeds" if mean.n > 1 else "one seed"
-    leader = f"Best mean test accuracy: {mean.text('.1f', 100)} % by {best.label} ({seeds})"
+    leader = f"Best mean test accuracy: {mean.text('.1f')} % by {best.label} ({seeds})"
     base = baseline_of(groups)
     if base is best:
         return f"{leader}{', the baseline itself' if len(ranked) > 1 else ''}."
-    gain = estimate(paired_differences(best, base) or [0.0])
+    gain = estimate(best.differences_to(base) or [0.0])
     if gain.interval is None:
         return f"{leader}; too few common seeds with {base.label} for an interval of the difference."
     outcome = "not separable from" if gain.interval[0] <= 0 <= gain.interval[1] else "more than"
@@ -61,17 +69,14 @@ def verdict(groups: Sequence[Group]) -> str:
 
 def experiments(groups: Sequence[Group]) -> Table:
     """Return a row for each experiment: mean and 95 % interval over its seeds."""
-    columns: tuple[tuple[str, Value, str, float], ...] = (
-        ("test accuracy (%)", lambda run: run.test_accuracy, ".2f", 100.0),
-        *((name, value, form, 1.0) for name, value, form in _of_constraints(groups)),
-        ("s per epoch", seconds_per_epoch, ".3g", 1.0),
-    )
-    rows: tuple[tuple[Cell, ...], ...] = tuple(
-        (group.label, len(group.runs), *(_text(group.estimate(value), form, by) for _, value, form, by in columns))
-        for group in groups
-    )
+    accuracy, seconds = ("test accuracy (%)", _percent, ".2f"), ("s per epoch", seconds_per_epoch, ".3g")
+    names, values, forms = zip(accuracy, *_of_constraints(groups), seconds, strict=True)
+    rows: list[tuple[Cell, ...]] = []
+    for group in groups:
+        found = zip(map(group.estimate, values), forms, strict=True)
+        rows.append((group.label, len(group.runs), *(mean.text(form) if mean else "–" for mean, form in found)))
     title = "Experiments: mean ± 95 % interval over seeds (Student)"
-    return Table(title, ("experiment", "runs", *(name for name, *_ in columns)), rows, "experiments")
+    return Table(title, ("experiment", "runs", *names), tuple(rows), "experiments")
 
 
 def _of_constraints(groups: Sequence[Group]) -> list[tuple[str, Value, str]]:
@@ -79,24 +84,15 @@ def _of_constraints(groups: Sequence[Group]) -> list[tuple[str, Value, str]]:
     runs = [run for group in groups for run in group.runs]
     names = dict.fromkeys(name for run in runs for name in names_of(run))
     if all(run.n_constraints <= 1 for run in runs):
-        losses = ("loss on transformed", mean_of("constraint_loss"), ".3f")
-        return [("γ", mean_of("gamma"), ".3g"), losses, ("entropy (nats)", mean_of("entropy"), ".3f")]
+        losses = ("loss on transformed", combined("constraint_loss"), ".3f")
+        return [("γ", combined("gamma"), ".3g"), losses, ("entropy (nats)", combined("entropy"), ".3f")]
     kinds = (("gamma", "γ", ".3g"), ("constraint_loss", "loss", ".3f"))
     return [(f"{said}, {name}", _named(key, name), form) for key, said, form in kinds for name in names]
 
 
 def _named(key: str, name: str) -> Value:
     """Return a function that reads the number of the constraint of this name, whatever its place in the run."""
-
-    def read(run: Run) -> float | None:
-        names = names_of(run)
-        return run.last.at(key, names.index(name)) if name in names else None
-
-    return read
-
-
-def _text(found: Estimate | None, form: str, factor: float) -> str:
-    return "–" if found is None else found.text(form, factor)
+    return lambda run: dict(zip(names_of(run), run.last.by_constraint[key], strict=False)).get(name)
 
 
 def differences(groups: Sequence[Group]) -> list[Table]:
@@ -104,11 +100,108 @@ def differences(groups: Sequence[Group]) -> list[Table]:
     base = baseline_of(groups)
     rows = []
     for group in groups:
-        pairs = paired_differences(group, base) if group is not base else []
-        if pairs:
+        if group is not base and (pairs := group.differences_to(base)):
             gain = estimate(pairs)
             ends = gain.interval and " to ".join(f"{100 * end:+.2f}" for end in gain.interval)
             rows.append((group.label, gain.n, f"{100 * gain.mean:+.2f}", ends or "one common seed: no interval"))
     title = f"Test accuracy minus that of {base.label}, paired by seed (points)"
     columns = ("experiment", "pairs", "mean difference", "95 % interval")
     return [Table(title, columns, tuple(rows), "differences")] if rows else []
+
+
+def figures(groups: Sequence[Group]) -> list[Figure]:
+    """Return every figure that compares experiments, where these runs vary what it is about."""
+    measured = [(group, error) for group in groups if (error := group.estimate(_error))]
+    if len(measured) < 2 or not share_data(groups):
+        return []
+    several = any(run.n_constraints > 1 for group in groups for run in group.runs)
+    made = [
+        _errors(measured),
+        _ablation(measured, "epsilon", "ε", "sum of γ" if several else "γ", combined("gamma", sum)),
+        _ablation(measured, "n_steps", "n_steps", "entropy", combined("entropy")),
+        _pareto(measured),
+    ]
+    return [figure for figure in made if figure is not None]
+
+
+def _error(run: Run) -> float | None:
+    return None if run.test_accuracy is None else 1 - run.test_accuracy
+
+
+def _ends(found: Estimate) -> tuple[float, float] | None:
+    """Return the interval of an error: few seeds make intervals that reach below zero."""
+    return None if found.interval is None else (max(found.interval[0], 0.0), found.interval[1])
+
+
+def _errors(measured: Measured) -> Figure:
+    best, error = min(measured, key=lambda pair: pair[1].mean)
+    reading = f"Lowest mean error: {best.label}, {error.text('.2f', 100)} %; whiskers are 95 % intervals over seeds."
+    title, names = "Test error by experiment", tuple(group.label for group, _ in measured)
+    bars = (("test error", tuple(error.mean for _, error in measured)),)
+    whiskers, colours = tuple(_ends(error) for _, error in measured), tuple(group.colour for group, _ in measured)
+    drawing = Bars("test error", names, bars, percent=True, whiskers=whiskers, colours=colours)
+    rows = tuple((group.label, error.mean, *(error.interval or (None, None)), error.n) for group, error in measured)
+    columns = ("experiment", "test error", "low", "high", "runs")
+    return Figure("error", title, drawing, reading, Table(title, columns, rows))
+
+
+def _setting(group: Group, key: str) -> float | None:
+    run = group.runs[0]
+    return 0.0 if key == "n_steps" and run.method == "uniform" else number(run.settings.get(key))
+
+
+def _family(measured: Measured, key: str) -> list[tuple[float, Group, Estimate]]:
+    """Return the largest family of experiments with an epsilon that differ in one setting alone, in its order.
+
+    Uniform draws are a chain of no steps.
+    """
+    families: dict[tuple[object, ...], list[tuple[float, Group, Estimate]]] = {}
+    for group, error in measured:
+        run, value = group.runs[0], _setting(group, key)
+        if run.holds_epsilon and value is not None:
+            method = "constrained" if run.method == "uniform" else run.method
+            others = [_setting(group, name) for name in ("epsilon", "n_steps") if name != key]
+            same = (method, *others, *(str(run.settings.get(name)) for name in SAME))
+            families.setdefault(same, []).append((value, group, error))
+    largest = max(families.values(), key=len, default=[])
+    return sorted(largest, key=lambda entry: entry[0]) if len({entry[0] for entry in largest}) > 1 else []
+
+
+def _ablation(measured: Measured, key: str, x_label: str, shade: str, value: Value) -> Figure | None:
+    points, rows = [], []
+    for x, group, error in _family(measured, key):
+        found = group.estimate(value)
+        colour = found.mean if found else None
+        label = f"{group.label}: error {error.text('.2f', 100)} %{'' if colour is None else f', {shade} {colour:.3g}'}"
+        points.append(Point(x, error.mean, label, colour, _ends(error)))
+        rows.append((x, error.mean, *(error.interval or (None, None)), colour, error.n))
+    if not points:
+        return None
+    best = min(points, key=lambda point: point.y)
+    values = [point.value for point in points if point.value is not None]
+    trend = f"; with {x_label}, {shade} goes from {values[0]:.3g} to {values[-1]:.3g}" if len(values) > 1 else ""
+    title = f"Error against {x_label}, {shade} as colour"
+    drawing = Scatter(x_label, "test error", tuple(points), shade, tuple((point.x, point.y) for point in points))
+    reading = f"Lowest error {best.y:.2%} at {x_label} {best.x:g}{trend}."
+    table = Table(title, (x_label, "test error", "low", "high", shade, "runs"), tuple(rows))
+    return Figure(f"error-{key.replace('_', '-')}", title, drawing, reading, table)
+
+
+def _pareto(measured: Measured) -> Figure | None:
+    found = [(group, time.mean, error) for group, error in measured if (time := group.estimate(total_seconds))]
+    if len(found) < 2:
+        return None
+    front: dict[str, tuple[float, float]] = {}
+    for group, cost, error in sorted(found, key=lambda row: (row[1], row[2].mean)):
+        if all(error.mean < best for _, best in front.values()):
+            front[group.label] = (cost, error.mean)
+    points = tuple(
+        Point(cost, error.mean, f"{g.label}: {error.mean:.2%} in {cost:.3g} s", None, _ends(error), g.colour)
+        for g, cost, error in found
+    )
+    rows = tuple((g.label, cost, error.mean, "yes" if g.label in front else "no") for g, cost, error in found)
+    legend = tuple((group.label, group.colour) for group, _, _ in found)
+    drawing = Scatter("training seconds", "test error", points, joined=tuple(front.values()), legend=legend)
+    reading = f"By their means, no other experiment is both cheaper and better than: {'; '.join(front)}."
+    table = Table("Error and cost", ("experiment", "seconds", "test error", "on the front"), rows)
+    return Figure("pareto", table.title, drawing, reading, table)

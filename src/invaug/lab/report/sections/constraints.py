@@ -3,8 +3,7 @@
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from invaug.lab.report.document import Figure, Table
-from invaug.lab.report.drawing.figures import Bars
+from invaug.lab.report.document import Table
 from invaug.lab.report.runs import Run
 from invaug.lab.train.course import AT_CAP, Course, course_of, is_moving
 from invaug.levels import Resilient
@@ -83,17 +82,9 @@ def outcomes(run: Run) -> list[Outcome]:
 def _outcome(run: Run, k: int, name: str) -> Outcome:
     gammas = [gamma for epoch in run.epochs if (gamma := epoch.at("gamma", k)) is not None]
     rule = None if name in run.bounded or not run.holds_epsilon else run.rule
-    return Outcome(
-        name=name,
-        loss=run.last.at("constraint_loss", k),
-        slack=run.last.at("slack", k),
-        gamma=run.last.at("gamma", k),
-        course=course_of(gammas),
-        rule=rule,
-        has_bound=run.holds_epsilon and not rule,
-        is_moving=is_moving(gammas),
-        is_stuck=k < len(run.last.out_of_reach) and run.last.out_of_reach[k],
-    )
+    loss, slack, gamma = (run.last.at(key, k) for key in ("constraint_loss", "slack", "gamma"))
+    has_bound, is_stuck = run.holds_epsilon and not rule, any(run.last.out_of_reach[k : k + 1])
+    return Outcome(name, loss, slack, gamma, course_of(gammas), rule, has_bound, is_moving(gammas), is_stuck)
 
 
 def what_gamma_is(run: Run, rule: Resilient) -> str:
@@ -123,18 +114,3 @@ def table(run: Run) -> Table:
     rows = tuple((o.name, o.loss, o.epsilon, o.slack, o.status, o.gamma, o.meaning) for o in outcomes(run))
     columns = ("constraint", "loss on transformed", "ε", "slack", "last epoch", "γ", "what γ says")
     return Table("Constraints, after the last epoch", columns, rows, "constraints")
-
-
-def final_gammas(run: Run) -> list[Figure]:
-    """Return a figure of gamma at the end, the largest first; none for a single constraint."""
-    found = outcomes(run)
-    ranked = by_gamma(found)
-    if len(ranked) < 2:
-        return []
-    names, values = tuple(outcome.name for outcome, _ in ranked), tuple(gamma for _, gamma in ranked)
-    learned = ", the symmetry learned most fully" if ranked[-1][0].rule else ""
-    reading = f"Largest: {names[0]}, γ = {values[0]:.3g}; smallest{learned}: {names[-1]}, γ = {values[-1]:.3g}."
-    title = "γ at the end, by constraint"
-    drawing = Bars("γ", names, (("γ", values),), colours=tuple(found.index(outcome) for outcome, _ in ranked))
-    rows = tuple(zip(names, values, strict=True))
-    return [Figure("final-gamma", title, drawing, reading, Table(title, ("constraint", "γ"), rows))]

@@ -4,15 +4,16 @@ import math
 from collections.abc import Sequence
 from dataclasses import replace
 
-from invaug.lab.report.document import Figure
+from invaug.lab.report.document import Figure, Lines, Rule, Series, Table
 from invaug.lab.report.drawing.axes import N_COLOURS
-from invaug.lab.report.drawing.figures import Lines, Rule, Series, table_of, thin_lines
 from invaug.lab.report.groups import Member
 from invaug.lab.report.runs import Run
 from invaug.lab.report.sections.constraints import names_of, outcomes, what_gamma_is
 from invaug.lab.train.course import course_of
 
 MOST_RULES = 4  # lines that are no data
+MOST_POINTS, FEWEST_POINTS = 400, 50  # of a line: more than a screen shows, and enough for its shape
+MOST_IN_ALL = 8000  # points of a figure, so that a page of twenty runs stays under five megabytes
 MET = Rule(0.0, "met below")
 SHAPES = {
     "settled": "settled",
@@ -25,15 +26,18 @@ SHAPES = {
 
 def figures(cast: Sequence[Member]) -> list[Figure]:
     """Return every figure over epochs that the runs have numbers for."""
-    makers = (_gamma, _constraint_loss, _accuracy, _loss, _slack, _entropy, _acceptance)
-    by_name = _by_constraint(cast) if is_crowded(cast) else []
-    made = [*by_name, *(make(cast) for make in ((_accuracy, _loss) if by_name else makers))]
+    accuracy = _by_split(cast, "accuracy", "Accuracy", "accuracy", ".1%")
+    loss = _by_split(cast, "loss", "Loss on clean images", "cross-entropy", ".3g")
+    if is_crowded([member.run for member in cast]):
+        made = [*_by_constraint(cast), accuracy, loss]
+    else:
+        made = [_gamma(cast), _constraint_loss(cast), accuracy, loss, _slack(cast), _entropy(cast), _acceptance(cast)]
     return [figure for figure in made if figure is not None]
 
 
-def is_crowded(cast: Sequence[Member]) -> bool:
+def is_crowded(runs: Sequence[Run]) -> bool:
     """Whether several runs have several constraints each: too many lines for one figure."""
-    return len(cast) > 1 and any(member.run.n_constraints > 1 for member in cast)
+    return len(runs) > 1 and any(run.n_constraints > 1 for run in runs)
 
 
 def _by_constraint(cast: Sequence[Member]) -> list[Figure | None]:
@@ -48,13 +52,25 @@ def _by_constraint(cast: Sequence[Member]) -> list[Figure | None]:
 
 
 def _figure(key: str, title: str, drawing: Lines, reading: str) -> Figure | None:
-    """Return the figure, None if it would be empty."""
-    drawn, stride = thin_lines([line for line in drawing.series if _known(line)])
-    if not drawn:
+    """Return the figure with every n-th point and the last one of long lines; None if it would be empty."""
+    lines = [line for line in drawing.series if _known(line)]
+    if not lines:
         return None
+    most = max(min(MOST_POINTS, MOST_IN_ALL // len(lines)), FEWEST_POINTS)
+    stride = -(-max(len(line.points) for line in lines) // most)
+    drawn = tuple(replace(line, points=(*line.points[:-1:stride], line.points[-1])) for line in lines)
     reading += f" One epoch in {stride} is drawn." if stride > 1 else ""
-    drawing = replace(drawing, series=drawn)
-    return Figure(key, title, drawing, reading, table_of(drawing, title))
+    return Figure(key, title, replace(drawing, series=drawn), reading, _table(drawn, title))
+
+
+def _table(lines: Sequence[Series], title: str) -> Table:
+    """Return the numbers of the lines: one row per epoch, one column per line."""
+    rows: dict[float, list[float | None]] = {}
+    for i, line in enumerate(lines):
+        for x, y in line.points:
+            rows.setdefault(x, [None] * len(lines))[i] = y
+    columns = ("epoch", *(line.label for line in lines))
+    return Table(title, columns, tuple((int(x), *rows[x]) for x in sorted(rows)))
 
 
 def _known(line: Series) -> list[float]:
@@ -72,18 +88,6 @@ def _of_constraints(cast: Sequence[Member], field: str, only: str | None = None)
                 lines.append(Series(name, points, k, k // N_COLOURS, name, "", i))
             elif only in (None, name):
                 lines.append(Series(run.name, points, colour, 0, group, "", i))
-    return lines
-
-
-def _of_splits(cast: Sequence[Member], quantity: str) -> list[Series]:
-    """Return a line for each split of each run: test solid, train dashed."""
-    alone = len(cast) == 1
-    lines = []
-    for i, (run, colour, group) in enumerate(cast):
-        for dash, split in enumerate(("test", "train", "val")):
-            points = tuple((epoch.number, getattr(epoch, f"{split}_{quantity}")) for epoch in run.epochs)
-            label = split if alone else f"{run.name}: {split}"
-            lines.append(Series(label, points, colour, dash, "" if alone else group, split, i))
     return lines
 
 
@@ -123,24 +127,23 @@ def _slack(cast: Sequence[Member]) -> Figure | None:
     return _figure("slack", "Slack: loss minus ε", Lines("slack", lines, (MET,)), reading)
 
 
-def _loss(cast: Sequence[Member]) -> Figure | None:
-    lines = _of_splits(cast, "loss")
-    return _figure("loss", "Loss on clean images", Lines("cross-entropy", lines), _split_reading(lines, ".3g"))
-
-
-def _accuracy(cast: Sequence[Member]) -> Figure | None:
-    lines = _of_splits(cast, "accuracy")
-    return _figure("accuracy", "Accuracy", Lines("accuracy", lines, percent=True), _split_reading(lines, ".1%"))
-
-
-def _split_reading(lines: Sequence[Series], form: str) -> str:
-    """Return where train and test ended."""
+def _by_split(cast: Sequence[Member], quantity: str, title: str, label: str, form: str) -> Figure | None:
+    """Return a line for each split of each run, test solid, and where train and test ended."""
+    alone = len(cast) == 1
+    lines = []
+    for i, (run, colour, group) in enumerate(cast):
+        for dash, split in enumerate(("test", "train", "val")):
+            points = tuple((epoch.number, epoch.measured[f"{split}_{quantity}"]) for epoch in run.epochs)
+            name = split if alone else f"{run.name}: {split}"
+            lines.append(Series(name, points, colour, dash, "" if alone else group, split, i))
     parts = []
     for split in ("train", "test"):
         ends = sorted(_known(line)[-1] for line in lines if line.kind == split and _known(line))
         texts = list(dict.fromkeys(format(end, form) for end in (*ends[:1], *ends[-1:])))
         parts += [f"{split} {' to '.join(texts)}"] if texts else []
-    return f"Last epoch: {', '.join(parts)}; train is measured during the epoch, on images as the method shows them."
+    how = "train is measured during the epoch, on images as the method shows them"
+    reading = f"Last epoch: {', '.join(parts)}; {how}."
+    return _figure(quantity, title, Lines(label, lines, percent="%" in form), reading)
 
 
 def _entropy(cast: Sequence[Member]) -> Figure | None:
@@ -163,13 +166,9 @@ def _uniform_range(run: Run) -> list[Series]:
 
 def _against_uniform(cast: Sequence[Member]) -> str:
     """Return whether the kept operations of the last epoch differ from as many uniform draws."""
-    found = [
-        (entropy, ends)
-        for member in cast
-        if member.run.epochs
-        for entropy, ends in zip(member.run.last.entropy, member.run.last.entropy_uniform, strict=False)
-        if entropy is not None and ends is not None
-    ]
+    epochs = [member.run.last for member in cast if member.run.epochs]
+    pairs = [pair for last in epochs for pair in zip(last.by_constraint["entropy"], last.entropy_uniform, strict=False)]
+    found = [(entropy, ends) for entropy, ends in pairs if entropy is not None and ends is not None]
     if not found:
         return "Lower means that some operations are kept more often than others."
     if len(found) == 1:

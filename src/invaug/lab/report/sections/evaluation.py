@@ -1,34 +1,27 @@
 """evaluation.json as parts of a document, for page and terminal: laws, operations by level, calibration, classes."""
 
 from collections import defaultdict
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping
 from itertools import islice
 from statistics import fmean
 from typing import Any
 
 from invaug.lab.report import values
-from invaug.lab.report.document import Document, Figure, Part, Section, Table, Tile
-from invaug.lab.report.drawing.figures import Heat, Point, Scatter
+from invaug.lab.report.document import Document, Figure, Heat, Part, Point, Scatter, Section, Table, Tile
 from invaug.lab.report.runs import Run
 from invaug.lab.report.values import Found, cells_in, decimal, number, percent, rows_in, short, table_in, whole
 
 N_CLASSES = 10  # classes shown, the worst first
-MOST_RUNS = 6  # runs whose evaluation is shown
 LAWS = {"uniform": "uniform draws", "lambda_c": "λ_c", "worst": "the worst draw"}
 COUNTED = ("accuracy", "images")
 SHARES = ("confidence", "clean accuracy", "accuracy", "right under all", "right under nearly all", "from", "to")
 """Columns that people read in percent."""
 
 
-def sections(runs: Sequence[Run]) -> list[Section]:
-    """Return a section for each of the first few runs that were evaluated."""
-    evaluated = [run for run in runs if run.evaluation][:MOST_RUNS]
-    return [
-        Section(f"What the model can and cannot do: {run.name}", parts(run.evaluation or {}, f"-{i}"))
-        if len(runs) > 1
-        else Section("What the model can and cannot do", parts(run.evaluation or {}))
-        for i, run in enumerate(evaluated, 1)
-    ]
+def sections(run: Run, ending: str, name: str) -> list[Section]:
+    """Return what `invaug evaluate` measured, if it did; see `assemble` for the ending and the name."""
+    title = f"What the model can and cannot do{name}"
+    return [Section(title, parts(run.evaluation, ending))] if run.evaluation else []
 
 
 def document(evaluation: Found) -> Document:
@@ -69,7 +62,7 @@ def level_map(found: Found, key: str, title: str, unit: str = "level") -> Figure
     if not table:
         return None
     columns = tuple(map(str, range(max(max(levels) for levels in table.values()) + 1)))
-    cells = tuple(tuple(_fill_levels(levels, len(columns))) for levels in table.values())
+    cells = tuple(tuple(_at_or_before(levels, i) for i in range(len(columns))) for levels in table.values())
     lowest, name, level = min((value, name, level) for name in table for level, value in table[name].items())
     reading = f"Lowest: {name} at {unit} {level}, accuracy {lowest:.1%}."
     rows = tuple((name, *row) for name, row in zip(table, cells, strict=True))
@@ -91,11 +84,9 @@ def _accuracy_by_level(found: Found) -> dict[str, dict[int, float]]:
     return table
 
 
-def _fill_levels(levels: Mapping[int, float], n: int) -> Iterator[float | None]:
-    accuracy = None
-    for level in range(n):
-        accuracy = levels.get(level, accuracy)
-        yield accuracy
+def _at_or_before(levels: Mapping[int, float], level: int) -> float | None:
+    known = [each for each in levels if each <= level]
+    return levels[max(known)] if known else None
 
 
 def _calibration(evaluation: Found, key: str) -> Figure | None:

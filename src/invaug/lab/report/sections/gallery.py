@@ -2,14 +2,14 @@
 
 import re
 from collections.abc import Sequence
-from typing import Any
+from itertools import chain
 
+from invaug.lab.config import methods
 from invaug.lab.report.document import Gallery, Picture, Section
 from invaug.lab.report.runs import Run
 from invaug.lab.report.values import Found, number, rows_in, short, whole
 
 N_ROWS, N_IMAGES, N_HARDEST = 16, 12, 16
-MOST_RUNS = 3  # runs whose pictures are shown
 PICTURE = re.compile(r"data:image/png;base64,[A-Za-z0-9+/]{1,200000}={0,2}")
 RULES = {
     "worst": "Kept, in orange, is the proposal with the highest loss: the rule this run was trained with.",
@@ -19,31 +19,20 @@ CHAIN = "Kept, in orange, is where the chain ended: it moves with probability mi
 FOREIGN = " This run was trained without a constraint; shown is what the chain would keep."
 
 
-def sections(runs: Sequence[Run]) -> list[Section]:
-    """Return the pictures of the first few runs that have some."""
-    shown = [run for run in runs if sections_of(run)][:MOST_RUNS]
-    return [section for run in shown for section in sections_of(run, f": {run.name}" if len(runs) > 1 else "")]
-
-
-def left_out(runs: Sequence[Run]) -> int:
-    """Return how many runs have pictures that are not shown."""
-    return max(sum(bool(sections_of(run)) for run in runs) - MOST_RUNS, 0)
-
-
-def sections_of(run: Run, where: str = "") -> list[Section]:
-    """Return the pictures of one run: proposals by image, and the hardest draw of each operation."""
+def sections(run: Run, _ending: str, name: str) -> list[Section]:
+    """Return the pictures of a run: proposals by image, and the hardest draw of each operation."""
     found = run.evaluation or {}
     rows, hard = rows_in(found.get("gallery"))[:N_ROWS], rows_in(found.get("hardest"))[:N_HARDEST]
     parts = (
         ("Images, what was proposed and what was kept", _rule(run, rows), tuple(filter(None, map(_strip, rows)))),
         ("The transformations this model finds hardest", _hard_reading(hard), tuple(filter(None, map(_pair, hard)))),
     )
-    return [Section(title + where, (reading, Gallery(strips))) for title, reading, strips in parts if strips]
+    return [Section(title + name, (reading, Gallery(strips))) for title, reading, strips in parts if strips]
 
 
 def _rule(run: Run, rows: Sequence[Found]) -> str:
     """Return by which rule proposals were kept, and how many of a long chain are shown."""
-    said = RULES.get(run.method, CHAIN) + ("" if run.is_constrained else FOREIGN)
+    said = RULES.get(run.method, CHAIN) + ("" if methods.is_constrained(run.method) else FOREIGN)
     longest = max((whole(row.get("chain")) for row in rows), default=0)
     shown = max((len(rows_in(row.get("proposals"))[:N_IMAGES]) for row in rows), default=0)
     return said + (f" Shown are chains of {shown} proposals; the run's own have {longest}." if longest > shown else "")
@@ -62,19 +51,18 @@ def _hard_reading(rows: Sequence[Found]) -> str:
 
 
 def _strip(row: Found) -> tuple[Picture, ...]:
-    original = _pictures(row.get("original"), f"original, class {_class(row)}")
+    original = _pictures(row, "original", f"original, class {_class(row)}")
     proposals = [
-        picture
+        _pictures(entry, "image", f"{_operation(entry)}{_loss(entry, 'loss')}", entry.get("kept") is True)
         for entry in rows_in(row.get("proposals"))[:N_IMAGES]
-        for picture in _pictures(entry.get("image"), _proposal(entry), entry.get("kept") is True)
     ]
-    return (*original, *proposals) if original else ()
+    return tuple(chain(original, *proposals)) if original else ()
 
 
 def _pair(row: Found) -> tuple[Picture, ...]:
     seen = f", seen as {short(row['seen'], 40)}" if isinstance(row.get("seen"), str) else ""
-    original = _pictures(row.get("original"), f"original, class {_class(row)}{_loss(row, 'clean')}")
-    changed = _pictures(row.get("image"), f"{_operation(row)}{_loss(row, 'loss')}{seen}")
+    original = _pictures(row, "original", f"original, class {_class(row)}{_loss(row, 'clean')}")
+    changed = _pictures(row, "image", f"{_operation(row)}{_loss(row, 'loss')}{seen}")
     return (*original, *changed) if original and changed else ()
 
 
@@ -92,11 +80,8 @@ def _loss(row: Found, key: str) -> str:
     return "" if loss is None else f", loss {loss:.2f}"
 
 
-def _proposal(entry: Found) -> str:
-    return f"{_operation(entry)}{_loss(entry, 'loss')}{', kept' * (entry.get('kept') is True)}"
-
-
-def _pictures(source: Any, caption: str, is_kept: bool = False) -> list[Picture]:
+def _pictures(row: Found, key: str, caption: str, is_kept: bool = False) -> list[Picture]:
     """Return one image with its caption; none for anything but a PNG inside the file itself."""
+    source = row.get(key)
     is_png = isinstance(source, str) and PICTURE.fullmatch(source)
-    return [Picture(source, caption, is_kept)] if is_png else []
+    return [Picture(str(source), f"{caption}{', kept' * is_kept}", is_kept)] if is_png else []

@@ -7,8 +7,7 @@ from statistics import fmean
 from typing import Any
 
 from invaug.lab.insights.thresholds import FULLY, MOSTLY, VERDICTS
-from invaug.lab.report.document import Cell, Document, Figure, Section, Table, Tile
-from invaug.lab.report.drawing.figures import Bars, Rule
+from invaug.lab.report.document import Bars, Cell, Document, Figure, Rule, Section, Table, Tile
 from invaug.lab.report.read import read_document
 from invaug.lab.report.values import MAX_OPS, Found, interval, list_in, number, rows_in, short, table_in
 from invaug.lab.run.files import INSIGHTS
@@ -22,18 +21,15 @@ def with_insights(content: Document, folders: Sequence[Path]) -> Document:
     rows = families_in(found)
     if not found or not rows:
         return replace(content, notes=(*notes, *content.notes))
-    figure = gammas(rows)
     readings = [short(row.get("reading", ""), 400) for row in rows]
+    first = Section("How fully each symmetry is learned", (gammas(rows), *readings, *_suggested(found)))
     return replace(
         content,
         title=f"Which symmetries {short(found.get('data', 'the data'), 60)} shows a network",
         verdict=verdict(rows),
         notes=(*notes, *_unchanged(found), *content.notes),
         tiles=tuple(_tiles(found, rows)),
-        sections=(
-            Section("How fully each symmetry is learned", (figure, *readings, *_suggested(found))),
-            *content.sections,
-        ),
+        sections=(first, *content.sections),
     )
 
 
@@ -54,14 +50,12 @@ def gammas(rows: Sequence[Found]) -> Figure:
     """Return the gamma of each family as a bar with its interval over seeds."""
     title = "γ of each symmetry at the end of training"
     names = tuple(_name(row) for row in rows)
-    values = tuple(number(row.get("gamma")) for row in rows)
+    values = tuple(number(row.get("gamma")) or 0.0 for row in rows)
     ends = tuple(interval(row.get("interval")) for row in rows)
-    least, most = rows[0], rows[-1]
     reading = (
-        f"Smallest γ, the symmetry the network has learned most fully: {_name(least)}, "
-        f"{number(least.get('gamma')) or 0:.2f}; largest: {_name(most)}, {number(most.get('gamma')) or 0:.2f}. γ is "
-        "the gap that is left between transformed and clean loss on training images, as a share of the loss of a "
-        "guess. Whiskers are 95 % intervals over seeds."
+        f"Smallest γ, the symmetry the network has learned most fully: {names[0]}, {values[0]:.2f}; largest: "
+        f"{names[-1]}, {values[-1]:.2f}. γ is the gap that is left between transformed and clean loss on training "
+        "images, as a share of the loss of a guess. Whiskers are 95 % intervals over seeds."
     )
     cells: tuple[tuple[Cell, ...], ...] = tuple(
         (name, value, *(end or (None, None)), short(row.get("verdict", ""), 20), number(row.get("factor")))

@@ -3,8 +3,7 @@
 import math
 from collections.abc import Sequence
 
-from invaug.lab.report.document import Figure, Table
-from invaug.lab.report.drawing.figures import Bars, Histograms, Rule
+from invaug.lab.report.document import Bars, Figure, Histograms, Rule, Table
 from invaug.lab.report.groups import Group
 from invaug.lab.report.sections.constraints import names_of
 
@@ -62,15 +61,11 @@ def _operations(first: Totals, last: Totals, ending: str, where: str) -> Figure 
     if len(after) < 2:  # one operation alone is always the one
         return None
     names = tuple(sorted(after, key=lambda name: -after[name]))
-    columns = tuple(
-        (epoch, tuple(shares.get(name) for name in names))
-        for epoch, shares in (("first epoch", before), ("last epoch", after))
-    )
-    rule = Rule(1 / len(names), "uniform")
+    shares = tuple(map(before.get, names)), tuple(map(after.get, names))
+    columns, rule = tuple(zip(("first epoch", "last epoch"), shares, strict=True)), Rule(1 / len(names), "uniform")
     drawing = Bars("share of kept draws (dashed: uniform)", names, columns, rule, percent=True)
     title = f"How often each operation was kept{where}"
-    rows = tuple((name, before.get(name), after[name]) for name in names)
-    table = Table(title, ("operation", "first epoch", "last epoch"), rows)
+    table = Table(title, ("operation", "first epoch", "last epoch"), tuple(zip(names, *shares, strict=True)))
     return Figure(f"operations{ending}", title, drawing, against_uniform(last), table)
 
 
@@ -95,15 +90,11 @@ def against_uniform(kept: Totals) -> str:
     return f"Last epoch. Kept {'; '.join(parts)}. Uniform draws would give {even:.1%} each."
 
 
-def _mean_level(counts: Sequence[int]) -> float:
-    return sum(level * count for level, count in enumerate(counts)) / sum(counts)
-
-
 def _levels(last: Totals, ending: str, where: str) -> Figure | None:
     panels = tuple((name, counts) for name, counts in last.items() if name not in WITHOUT_LEVELS and any(counts))
     if not panels:
         return None
-    centres = {name: _mean_level(counts) for name, counts in panels}
+    centres = {name: sum(i * n for i, n in enumerate(counts)) / sum(counts) for name, counts in panels}
     middle = (max(len(counts) for _, counts in panels) - 1) / 2
     far = max(centres, key=lambda name: abs(centres[name] - middle))
     side = "high" if centres[far] > middle else "low"

@@ -138,6 +138,5 @@ def _joint_tiles(found: Sequence[Outcome]) -> list[Tile]:
 
 def duration(seconds: float) -> str:
     """Return a time in the unit a person would use."""
-    units = ((3600.0, "h"), (60.0, "min"), (1.0, "s"))
-    size, name = next(((size, name) for size, name in units if seconds >= size), units[-1])
-    return f"{seconds / size:.3g} {name}"
+    size, unit = (3600, "h") if seconds >= 3600 else (60, "min") if seconds >= 60 else (1, "s")
+    return f"{seconds / size:.3g} {unit}"
