@@ -99,7 +99,9 @@ TRUTHS = {exponential: 0.1 * (1 - math.exp(-10)), rare: 0.02, even: 0.5, coins: 
 @pytest.mark.parametrize("law", list(TRUTHS), ids=lambda law: law.__name__)
 def test_the_interval_of_a_mean_covers_at_least_as_often_as_it_says(law, n: int) -> None:
     values = law(np.random.default_rng(4), (n, REPETITIONS))
-    assert covers(bounds.mean_interval(values), TRUTHS[law]) >= 0.94
+    parts = [bounds.mean_interval(part) for part in np.split(values, 20, axis=1)]  # small enough for the cache
+    low, high = np.concatenate(parts, axis=1)
+    assert covers((low, high), TRUTHS[law]) >= 0.94
 
 
 def maurer_pontil(values: np.ndarray, confidence: float) -> float:
