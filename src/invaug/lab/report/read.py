@@ -14,11 +14,8 @@ from invaug.lab.report.values import MAX_CONSTRAINTS, MAX_OPS, short, table_in
 from invaug.lab.run import files, record
 from invaug.levels import Resilient
 
-COMMANDS = {
-    files.EVALUATION: "evaluate",
-    files.CERTIFICATE: "certify",
-    files.INSIGHTS: "insights",
-}  # what writes a file
+# what writes each document
+COMMANDS = {files.EVALUATION: "evaluate", files.CERTIFICATE: "certify", files.INSIGHTS: "insights"}
 RUN_FILES = (files.CONFIG, record.NAME, files.EVALUATION, files.CERTIFICATE)
 MAX_BYTES = 32 << 20  # of a document
 MEASURED = ("train_loss", "train_accuracy", "val_loss", "val_accuracy", "test_loss", "test_accuracy", "seconds")
