@@ -9,7 +9,7 @@ import typer
 from invaug.lab.cli.app import DataDir, Json, Trust, app
 from invaug.lab.config import build
 from invaug.lab.errors import UserError, nearest
-from invaug.lab.terminal import plain
+from invaug.lab.terminal import plain, say
 
 RunPath = Annotated[Path, typer.Argument(help="folder of a run")]
 
@@ -73,24 +73,28 @@ def export(
 @app.command()
 def predict(
     run: RunPath,
-    images: Annotated[list[Path], typer.Argument(help="image files")],
+    images: Annotated[list[Path], typer.Argument(help="image files, or folders of them")],
     top: Annotated[int, typer.Option(min=1, help="classes to show per image")] = 3,
     trust_model: Trust = False,
     as_json: Json = False,
 ) -> None:
-    """Classify image files.
+    """Classify image files; 1 if some cannot be read, 2 if none can.
 
-    Example: invaug predict runs/a cat.jpg dog.png
+    Example: invaug predict runs/a cat.jpg photos/
     """
     from invaug.lab.export.predict import predict_files
 
     rows = predict_files(run, images, top, trust_model=trust_model)
+    bad = [row for row in rows if "error" in row]
+    for row in bad:
+        say(f"invaug: {row['error']}")
     if as_json:
         print(json.dumps(rows))
-        return
-    for row in rows:
-        guesses = ", ".join(f"{guess['class']} {guess['probability']:.1%}" for guess in row["predictions"])
-        print(plain(f"{row['file']}: {guesses}"))
+    else:
+        for row in (row for row in rows if "predictions" in row):
+            guesses = ", ".join(f"{guess['class']} {guess['probability']:.1%}" for guess in row["predictions"])
+            print(plain(f"{row['file']}: {guesses}"))
+    raise typer.Exit(2 if len(bad) == len(rows) else int(bool(bad)))
 
 
 RunPaths = Annotated[list[Path], typer.Argument(metavar="RUN", help="folders of runs, or folders that contain some")]
