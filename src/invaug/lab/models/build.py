@@ -91,7 +91,7 @@ def _build_bare_timm(name: str, n_classes: int, image_shape: Shape) -> nn.Module
     try:
         timm = _import_timm()
     except UserError as error:  # it may be a name of timm's, or a mistake
-        raise UserError(f"unknown model {name}, {nearest(name, MODELS)}; {error}") from error
+        raise UserError(f"unknown model {name} ({error}), {nearest(name, MODELS)}") from error
     if timm.is_model(name):
         return _build_timm(name, n_classes, image_shape)
     near = get_close_matches(name, timm.list_models(), 2, 0.8)
