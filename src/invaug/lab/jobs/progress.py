@@ -10,6 +10,7 @@ from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn, Ti
 from invaug.lab.jobs.job import Job
 from invaug.lab.jobs.measures import HELD_OUT, TEST
 from invaug.lab.run import record
+from invaug.lab.run.files import read_run_config
 from invaug.lab.train.display import Screen
 
 Cost = Callable[[Job], float]
@@ -42,7 +43,8 @@ class Bar:
 
     def reached(self, job: Job, epochs: int) -> None:
         """Move to the epoch that a job has reached."""
-        self.running[job.name] = min(epochs / job.config().train.epochs, 1.0) * self.cost(job)
+        done = min(epochs / planned_epochs(job), 1.0) if epochs else 0.0
+        self.running[job.name] = done * self.cost(job)
         self._show()
 
     def done(self, job: Job) -> None:
@@ -67,6 +69,12 @@ def epochs_of(job: Job) -> int:
         return (job.folder / record.NAME).read_bytes().count(b"\n")
     except OSError:
         return 0
+
+
+def planned_epochs(job: Job) -> int:
+    """Return how many epochs a job trains: what was asked for, or what its run has chosen."""
+    asked = job.config().train.epochs
+    return int(read_run_config(job.folder)["train"]["epochs"]) if asked == "auto" else asked
 
 
 def _accuracy(numbers: Mapping[str, float]) -> str:

@@ -43,7 +43,7 @@ def estimate_seconds(settings: Mapping[str, Any], scale: Scale) -> float:
     """Return about how long a training takes."""
     config = build(settings)
     name = config.data.name.partition("+")[0]
-    config = resolve(config, Facts(name, ("",) * CLASSES.get(name, 10)))
     train, test = count_images(config)
+    config = resolve(config, Facts(("",) * CLASSES.get(name, 10), int(train)))
     one = MICROSECONDS[scale].get(config.model.name, UNKNOWN) * 1e-6
-    return PER_RUN + one * (train * config.train.epochs * passes(config) + train + test)
+    return PER_RUN + one * (train * int(config.train.epochs) * passes(config) + train + test)

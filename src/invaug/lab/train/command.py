@@ -64,8 +64,8 @@ def run_one(
 
 def resolve_for(config: Config, dataset: Dataset, fabric: Processes) -> Config:
     """Return the config without `auto`, given the data and the machine that Fabric has found."""
-    facts = Facts(dataset.name, dataset.classes, dataset.image_shape)
-    return resolve(config, facts, Machine(fabric.device.type, torch.get_num_threads()))
+    facts = Facts(dataset.classes, len(dataset.train), dataset.image_shape)
+    return resolve(config, facts, Machine(fabric.device.type, torch.get_num_threads(), fabric.world_size))
 
 
 def check_buildable(configs: list[Config], dataset: Dataset) -> None:
@@ -133,7 +133,7 @@ def train_one(
         console.print(headline(config, dataset), highlight=False, soft_wrap=True)
         done = len(read(folder))
         settings = {key: value for key, value in config.flat("json").items() if value is not None}
-        with Display(config.train.epochs, done, console=console) as display, ExitStack() as stack:
+        with Display(int(config.train.epochs), done, console=console) as display, ExitStack() as stack:
             loggers = open_loggers(config.run.log if fabric.is_global_zero else [], folder, settings)
             for logger in loggers:
                 stack.callback(logger.close)

@@ -103,10 +103,10 @@ class Training:
 
 OPTIMIZERS: dict[str, Callable[[Any, Train], torch.optim.Optimizer]] = {
     "sgd": lambda parameters, c: torch.optim.SGD(
-        parameters, c.lr, momentum=c.momentum, nesterov=c.momentum > 0, weight_decay=c.weight_decay
+        parameters, float(c.lr), momentum=c.momentum, nesterov=c.momentum > 0, weight_decay=c.weight_decay
     ),
-    "adam": lambda parameters, c: torch.optim.Adam(parameters, c.lr, weight_decay=c.weight_decay),
-    "adamw": lambda parameters, c: torch.optim.AdamW(parameters, c.lr, weight_decay=c.weight_decay),
+    "adam": lambda parameters, c: torch.optim.Adam(parameters, float(c.lr), weight_decay=c.weight_decay),
+    "adamw": lambda parameters, c: torch.optim.AdamW(parameters, float(c.lr), weight_decay=c.weight_decay),
 }
 
 
