@@ -17,6 +17,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from invaug.lab.data.decode import Shape
+from invaug.lab.data.depth import Range
 from invaug.lab.errors import UserError
 
 SUBSET, HOLD_OUT, TEST, ORDER = range(4)  # purposes, each with random numbers of its own
@@ -34,6 +35,8 @@ class Split:
     files: tuple[Path, ...] | None = None
     shape: Shape | None = None
     """What the files are decoded to."""
+    grey_range: Range | None = None
+    """What becomes black and white of files of 16 bits."""
     on_device: dict[str, tuple[Tensor, Tensor]] = field(default_factory=dict, repr=False)
     """Copies of images and targets that `batches` made, by device."""
 
@@ -53,7 +56,7 @@ class Split:
         index = torch.from_numpy(rows)
         images = None if self.images is None else self.images.index_select(0, index)
         files = None if self.files is None else tuple(self.files[row] for row in rows)
-        return Split(self.targets[index], images, files, self.shape)
+        return Split(self.targets[index], images, files, self.shape, self.grey_range)
 
 
 def random_order(n: int, *key: int) -> Rows:

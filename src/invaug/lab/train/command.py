@@ -32,7 +32,7 @@ from invaug.lab.train.signals import Stopped
 from invaug.lab.train.state import Training, prepare
 from invaug.lab.train.summary import headline, summarise, table_row
 
-READ_DATA = ("fraction", "per_class", "subset", "val_fraction", "val_fold", "image_size", "on_bad")
+READ_DATA = ("fraction", "per_class", "subset", "val_fraction", "val_fold", "image_size", "on_bad", "max_bad")
 
 
 def run_one(
