@@ -10,7 +10,7 @@ from invaug.lab.jobs import job as lab_job
 from invaug.lab.jobs import train_job
 from invaug.lab.run import folder as run
 from invaug.lab.run import record
-from invaug.lab.train import measured
+from invaug.lab.train import summary
 from tests.support.runs import write_digits
 from tests.support.tiny_experiment import tiny
 
@@ -19,8 +19,8 @@ def test_a_run_that_holds_images_out_is_measured_on_these_and_reads_no_test_imag
     data = write_digits(tmp_path)
     settings = {**tiny(data).plans["small"].cells[0].settings, "val_fraction": 0.5, "epochs": 1}
     held = lab_job.Job("held", settings, 0, tmp_path / "held")
-    seen, measure = [], measured.clean
-    monkeypatch.setattr(measured, "clean", lambda *given, **more: seen.append(given[2]) or measure(*given, **more))
+    seen, measure = [], summary.clean
+    monkeypatch.setattr(summary, "clean", lambda *given, **more: seen.append(given[2]) or measure(*given, **more))
     train_job.Trainer()(held, lambda: None)
     loaded = load_dataset(str(data), val_fraction=0.5)
     assert [split.images.sum() for split in seen] == [loaded.val.images.sum(), loaded.train.images.sum()]

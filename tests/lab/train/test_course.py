@@ -1,4 +1,4 @@
-"""The course of gamma, judged from numbers made by hand."""
+"""The course of gamma and levels out of reach, judged from numbers made by hand."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import math
 
 import pytest
 
-from invaug.lab.train.course import course_of
+from invaug.lab.train.course import advice, course_of, out_of_reach
 
 APPROACH = [1 - math.exp(-i / 3) for i in range(1, 31)]
 
@@ -35,3 +35,28 @@ def test_the_course_names_its_epochs_and_ends() -> None:
     assert (found.left_zero_at, found.highest, found.highest_at, found.last) == (2, 1.5, 3, 0.4)
     assert found.words == "left zero in epoch 2, reached 1.5 in epoch 3 and turned down to 0.4"
     assert course_of([]) is None
+
+
+def rows_of(*slacks: float) -> list[dict[str, list[float]]]:
+    return [{"slack": [slack], "constraint_loss": [slack + 0.1], "gamma": [2.0]} for slack in slacks]
+
+
+@pytest.mark.parametrize(
+    ("slacks", "alarm"),
+    [
+        ((0.5, 0.5, 0.5, 0.5), True),
+        ((0.5, 0.51, 0.49, 0.5), True),
+        ((0.9, 0.5, 0.5, 0.5, 0.5), True),
+        ((0.5, 0.5, 0.5), False),  # too early to say
+        ((0.9, 0.7, 0.5, 0.4), False),  # it gets better
+        ((0.5, 0.5, -0.1, 0.5), False),
+        ((-0.1, -0.1, -0.1, -0.1), False),
+    ],
+)
+def test_alarm_is_for_slacks_that_stay(slacks: tuple[float, ...], alarm: bool) -> None:
+    assert out_of_reach(rows_of(*slacks)) == [alarm]
+
+
+def test_advice_names_the_numbers() -> None:
+    assert "epsilon 0.10 looks out of reach" in advice(rows_of(0.5)[0], 0)
+    assert "raise epsilon, for example to 0.66" in advice(rows_of(0.5)[0], 0)

@@ -17,7 +17,6 @@ from invaug.lab.run import checkpoint
 from invaug.lab.run.folder import read_config
 from invaug.lab.run.record import read
 from invaug.lab.train import loop
-from invaug.lab.train.alarm import advice, out_of_reach
 from invaug.lab.train.command import run_one
 from invaug.lab.train.compare import compare_methods
 from invaug.lab.train.signals import Signals, Stopped
@@ -238,26 +237,6 @@ def test_comparison_killed_in_its_first_run_goes_on_with_the_others(
     assert {read_config(Path(row["run"]))[0].train.lr for row in rows} == {0.03}
 
 
-def rows_of(*slacks: float) -> list[dict[str, list[float]]]:
-    return [{"slack": [slack], "constraint_loss": [slack + 0.1], "gamma": [2.0]} for slack in slacks]
-
-
-@pytest.mark.parametrize(
-    ("slacks", "alarm"),
-    [
-        ((0.5, 0.5, 0.5, 0.5), True),
-        ((0.5, 0.51, 0.49, 0.5), True),
-        ((0.9, 0.5, 0.5, 0.5, 0.5), True),
-        ((0.5, 0.5, 0.5), False),  # too early to say
-        ((0.9, 0.7, 0.5, 0.4), False),  # it gets better
-        ((0.5, 0.5, -0.1, 0.5), False),
-        ((-0.1, -0.1, -0.1, -0.1), False),
-    ],
-)
-def test_alarm_is_for_slacks_that_stay(slacks: tuple[float, ...], alarm: bool) -> None:
-    assert out_of_reach(rows_of(*slacks)) == [alarm]
-
-
 def test_infeasible_epsilon_is_told_on_screen_and_in_the_record(
     data: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -271,8 +250,3 @@ def test_infeasible_epsilon_is_told_on_screen_and_in_the_record(
     assert "warning: epsilon 0.10 looks out of reach" in out
     gammas = [row["gamma"][0] for row in read(tmp_path / "run")]
     assert all(later > earlier for earlier, later in pairwise(gammas))
-
-
-def test_advice_names_the_numbers() -> None:
-    assert "epsilon 0.10 looks out of reach" in advice(rows_of(0.5)[0], 0)
-    assert "raise epsilon, for example to 0.66" in advice(rows_of(0.5)[0], 0)

@@ -13,4 +13,5 @@ app = typer.Typer(
     rich_markup_mode=None,
 )
 Json = Annotated[bool, typer.Option("--json", help="print one JSON document instead of tables")]
+Trust = Annotated[bool, typer.Option("--trust-model", help="run the code of the run's own module:factory")]
 DataDir = Annotated[Path | None, typer.Option(help="folder of downloaded datasets [env: INVAUG_DATA]")]

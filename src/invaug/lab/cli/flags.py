@@ -2,7 +2,6 @@
 
 import inspect
 from collections.abc import Callable
-from functools import wraps
 from pathlib import Path
 from types import UnionType
 from typing import Annotated, Any, Literal, Optional, Union, get_args, get_origin, get_type_hints
@@ -13,10 +12,9 @@ from typer.core import TyperCommand
 
 from invaug.lab.config.schema import PLACES, RECORDS
 
-FIRST = "Options"
 ALL = "--help-all"
 COMMON = {
-    *("data_dir", "val_fraction", "image_size", "model", "method", "preset", "set", "epsilon"),
+    *("data", "data_dir", "val_fraction", "image_size", "model", "method", "preset", "set", "epsilon"),
     *("epochs", "batch_size", "lr", "seed", "device"),
 }
 """Settings that `--help` lists; `--help-all` lists every one."""
@@ -34,30 +32,25 @@ class GroupedCommand(TyperCommand):
 
     def format_options(self, ctx: Any, formatter: Any) -> None:
         """Write the flags under their headings."""
-        show_all = ctx.params.get("help_all") or not any(_is_rare(param) for param in self.get_params(ctx))
-        for heading in (FIRST, *(_heading(record) for record in RECORDS)):
-            shown = [p for p in self.get_params(ctx) if _heading_of(p) == heading and (show_all or not _is_rare(p))]
-            records = [record for param in shown if (record := param.get_help_record(ctx))]
-            if records:
-                with formatter.section(heading):
-                    formatter.write_dl(records)
+        show_all, sections = ctx.params.get("help_all"), dict[str, list[tuple[str, str]]]()
+        for param in self.get_params(ctx):
+            record = param.get_help_record(ctx)
+            if record and (show_all or param.name in COMMON or param.name not in PLACES):
+                sections.setdefault(_heading(param.name or ""), []).append(record)
+        for heading, records in sections.items():
+            with formatter.section(heading):
+                formatter.write_dl(records)
         if not show_all:
             formatter.write_paragraph()
             formatter.write_text(f"All settings: {ctx.command_path} {ALL}")
 
 
-def _heading(record: str) -> str:
+def _heading(name: str) -> str:
+    """Return the heading of a setting's flag: the table of the config, and what it is about."""
+    if name == "data" or name not in PLACES:  # data is an argument
+        return "Options"
+    record = PLACES[name].record
     return f"[{record}] {(RECORDS[record].__doc__ or '').strip().rstrip('.')}"
-
-
-def _heading_of(param: Any) -> str:
-    """Return the heading of a flag; typer keeps the table in the name of a panel, after a mark for rare flags."""
-    panel = getattr(param, "rich_help_panel", None)
-    return _heading(panel.lstrip("-")) if panel else FIRST
-
-
-def _is_rare(param: Any) -> bool:
-    return str(getattr(param, "rich_help_panel", None) or "").startswith("-")
 
 
 def _print_all(ctx: typer.Context, wanted: bool) -> None:
@@ -68,25 +61,18 @@ def _print_all(ctx: typer.Context, wanted: bool) -> None:
         raise typer.Exit
 
 
+HelpAll = Annotated[bool, typer.Option(ALL, is_eager=True, callback=_print_all, help="list every setting and exit")]
+
+
 def with_config(function: Callable[..., None]) -> Callable[..., None]:
     """Return the command: the flags of the function's own parameters, then one for each setting of the config."""
     hints = get_type_hints(function, include_extras=True)
     own = [p for p in inspect.signature(function).parameters.values() if p.kind is not p.VAR_KEYWORD]
     head = [p.replace(annotation=hints[p.name], kind=p.KEYWORD_ONLY) for p in own]
-    option = typer.Option(ALL, is_eager=True, callback=_print_all, help="list every setting and exit")
-    help_all = inspect.Parameter(
-        "help_all", inspect.Parameter.KEYWORD_ONLY, default=False, annotation=Annotated[bool, option]
-    )
-    parameters = [*head, help_all, *_flags({p.name for p in own})]
-
-    @wraps(function)
-    def command(**values: Any) -> None:
-        values.pop("help_all", None)
-        function(**values)
-
-    command.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]
-    command.__annotations__ = {parameter.name: parameter.annotation for parameter in parameters}
-    return command
+    parameters = [*head, *_flags({p.name for p in own})]
+    function.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]
+    function.__annotations__ = {parameter.name: parameter.annotation for parameter in parameters}
+    return function
 
 
 def _flags(taken: set[str]) -> list[inspect.Parameter]:
@@ -97,8 +83,7 @@ def _flags(taken: set[str]) -> list[inspect.Parameter]:
             continue
         flag = "--" + name.replace("_", "-")
         spelled = f"{flag}/--no-{flag[2:]}" if place.info.annotation is bool else flag
-        panel = place.record if name in COMMON else f"-{place.record}"
-        option = typer.Option(spelled, help=_flag_help(place.info), show_default=False, rich_help_panel=panel)
+        option = typer.Option(spelled, help=_flag_help(place.info), show_default=False)
         annotation: Any = Annotated[Optional[_flag_type(place.info.annotation)], option]  # noqa: UP045
         parameters.append(inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, default=None, annotation=annotation))
     return parameters

@@ -6,13 +6,12 @@ from typing import Annotated
 
 import typer
 
-from invaug.lab.cli.app import DataDir, Json, app
+from invaug.lab.cli.app import DataDir, Json, Trust, app
 from invaug.lab.config import build
 from invaug.lab.errors import UserError, nearest
 from invaug.lab.terminal import plain
 
 RunPath = Annotated[Path, typer.Argument(help="folder of a run")]
-Trust = Annotated[bool, typer.Option("--trust-model", help="run the code of the run's own module:factory")]
 
 
 @app.command()
@@ -131,10 +130,7 @@ def watch(
 
 
 @app.command()
-def scan(
-    path: Annotated[Path, typer.Argument(help="a folder of images, or an .npz")],
-    as_json: Json = False,
-) -> None:
+def scan(path: Annotated[Path, typer.Argument(help="a folder of images, or an .npz")], as_json: Json = False) -> None:
     """Check data before training: every bad or odd file with its reason, classes, sizes, modes; 1 if some are bad.
 
     Example: invaug scan photos/ --json

@@ -6,8 +6,8 @@ from typing import Annotated, Any
 
 import typer
 
-from invaug.lab.cli.app import DataDir, Json, app
-from invaug.lab.cli.flags import GroupedCommand, folder, with_config
+from invaug.lab.cli.app import DataDir, Json, Trust, app
+from invaug.lab.cli.flags import GroupedCommand, HelpAll, folder, with_config
 from invaug.lab.config import build
 from invaug.lab.environment import is_first
 from invaug.lab.errors import UserError
@@ -30,11 +30,10 @@ def train(
     compare: Annotated[bool, typer.Option("--compare", help="also plain training and TrivialAugment")] = False,
     quiet: Annotated[bool, typer.Option("--quiet", help="print only where the run is")] = False,
     as_json: Json = False,
-    trust_model: Annotated[
-        bool, typer.Option("--trust-model", help="with --resume: run the module:factory the run names")
-    ] = False,
+    trust_model: Trust = False,
     jobs: Jobs = 1,
     on: On = "processes",
+    help_all: HelpAll = False,
     **settings: Any,
 ) -> None:
     """Train a network under an invariance constraint; without arguments on embedded digits, in minutes.
@@ -84,6 +83,7 @@ def tune(
     jobs: Jobs = 1,
     on: On = "processes",
     as_json: Json = False,
+    help_all: HelpAll = False,
     **settings: Any,
 ) -> None:
     """Choose epsilon, or other settings, by cross-validation; resumable.
@@ -130,10 +130,8 @@ def insights(
 
     size: dict[str, Any] = {"images": images, "epochs": epochs, "model": model, "image_size": image_size}
     places: dict[str, Any] = {"data_dir": data_dir, "out": out, "jobs": jobs, "on": on}
-    request = InsightsRequest(
-        data, families=families, only=tuple(only or ()), seeds=seeds, rounds=rounds, **size, **places
-    )
-    run_insights(request, as_json)
+    asked: dict[str, Any] = {"families": families, "only": tuple(only or ()), "seeds": seeds, "rounds": rounds}
+    run_insights(InsightsRequest(data, **asked, **size, **places), as_json)
 
 
 @app.command()

@@ -9,47 +9,31 @@ from pydantic import ValidationError
 
 from invaug import presets
 from invaug.lab.config.methods import METHODS
-from invaug.lab.config.schema import PLACES, RECORDS, Config
+from invaug.lab.config.schema import PLACES, RECORDS, Config, nest
 from invaug.lab.errors import UserError, nearest
 
 SHIPPED = Path(__file__).parent / "shipped"
 WHOLE_BATCH = 1_000_000  # proposals scored at once: all of a batch
-REMOVED = {
-    "mixture": 'views = "one" or "both"',
-    "joint": 'views = "apart"',
-    "watched": "share",
-    "price": 'epsilon = "auto", or a table such as epsilon = {rule = "resilient", alpha = 5.0}',
-    "normalized": 'views = "one", which always divides by 1 + gamma',
-    "remember": 'method = "constrained", whose chains start anew for every batch',
-    "learn": 'method = "constrained"',
-    "scoring_precision": 'precision = "bf16-mixed", which covers scoring too',
-}
-"""Settings that older versions had, and what to use instead."""
-REMOVED_VALUES = {
-    ("method", "learned"): 'method = "constrained"',
-    ("preset", "two-view"): 'views = "both" with set = "wide"',
-}
+REMOVED = tomllib.loads(Path(__file__).with_name("removed.toml").read_text(encoding="utf-8"))
+"""Settings and values that older versions had, and what to use instead."""
+PRESETS = ("default", *presets.PRESETS)
 
 
-def settings_of(preset: presets.Preset) -> dict[str, Any]:
-    """Return what a published preset sets, by short names."""
-    own = ("n_steps", "dual_lr", "scoring", "identity", "n_levels")
+def settings_of(name: str, n_views: int) -> dict[str, Any]:
+    """Return what a preset changes of the defaults, by short names; files and flags may override it."""
+    if name == "default":
+        return {}
+    preset, own = presets.PRESETS[name], ("n_steps", "dual_lr", "scoring", "identity", "n_levels")
     return {
         "method": "constrained",
         "views": "apart",
         "set": "wide",
         "epsilon": None,
+        "gamma_init": preset.gamma_init(n_views),  # in the authors' code 1 with several views
         "scoring_batch": preset.scoring_batch or WHOLE_BATCH,
         **{name: getattr(preset, name) for name in own},
         **preset.recipe,
     }
-
-
-PRESETS: dict[str, dict[str, Any]] = {
-    "default": {},
-    **{name: settings_of(preset) for name, preset in presets.PRESETS.items()},
-}
-"""What a preset changes of the defaults; a config file or a flag may override it, and the run records the result."""
 
 
 def build(given: Mapping[str, Any]) -> Config:
@@ -61,22 +45,11 @@ def build(given: Mapping[str, Any]) -> Config:
     preset = given.get("preset", "default")
     if preset not in PRESETS:
         raise UserError(f"unknown preset {preset}, {nearest(str(preset), PRESETS)}")
-    settings = {**PRESETS[preset], **_gamma_init_of(preset, given), **given, **_fixed_settings(given)}
+    settings = {**settings_of(preset, given.get("n_views", 1)), **given, **_fixed_settings(given)}
     try:
         return Config(**nest(settings))
     except ValidationError as error:
         raise UserError(_first_line(error)) from None
-
-
-def nest(settings: Mapping[str, Any]) -> dict[str, Any]:
-    """Return settings, given by their short names, as the tables of a config file."""
-    tables: dict[str, Any] = {}
-    for key, value in settings.items():
-        if key == "families":
-            tables[key] = value
-        else:
-            tables.setdefault(PLACES[key].record, {})[PLACES[key].field] = value
-    return tables
 
 
 def flatten(tables: Mapping[str, Any], where: str = "") -> dict[str, Any]:
@@ -122,16 +95,9 @@ def refuse_removed(given: Mapping[str, Any], where: str = "") -> None:
         where: Where the keys come from, as the start of the sentence.
     """
     for key, value in given.items():
-        if key in REMOVED:
-            raise UserError(f"{where}{key} was removed: use {REMOVED[key]}")
-        if isinstance(value, str) and (key, value) in REMOVED_VALUES:
-            raise UserError(f"{where}{key} {value} was removed: use {REMOVED_VALUES[key, value]}")
-
-
-def _gamma_init_of(preset: str, given: Mapping[str, Any]) -> dict[str, Any]:
-    """Return where gamma starts in a published preset: in the authors' code at 1 with several views."""
-    published = presets.PRESETS.get(preset)
-    return {"gamma_init": published.gamma_init(given.get("n_views", 1))} if published else {}
+        for name in (key, f"{key} {value}"):
+            if name in REMOVED:
+                raise UserError(f"{where}{name} was removed: use {REMOVED[name]}")
 
 
 def _fixed_settings(given: Mapping[str, Any]) -> Mapping[str, Any]:

@@ -1,16 +1,18 @@
-"""The table of methods: one row each, read by the config, training, reports, tuning, experiments and `invaug ls`.
+"""The table of methods, methods.toml: read by the config, training, reports, tuning, experiments and `invaug ls`.
 
-A new baseline is a row here and a function in `invaug.lab.baselines`. The table imports nothing heavy, so that reading
-a run or printing help never waits for torch.
+A new baseline is a table there and a function in `invaug.lab.baselines`. Nothing heavy is imported, so that reading a
+run or printing help never waits for torch.
 """
 
+import tomllib
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any, Literal
 
 from invaug.lab.errors import nearest
 
-Kind = Literal["bounded", "weighted", "policy"]
+DEFAULT = "constrained"
 
 
 @dataclass(frozen=True)
@@ -20,7 +22,7 @@ class Method:
     name: str
     """What flags and records call it."""
     summary: str
-    kind: Kind = "policy"
+    kind: Literal["bounded", "weighted", "policy"] = "policy"
     """bounded: holds a loss below epsilon; weighted: adds that loss with a fixed gamma; policy: plain training."""
     label: str = ""
     """What tables and pages call it, if not by its name."""
@@ -47,38 +49,8 @@ class Method:
         return self.kind == "bounded"
 
 
-DEFAULT = "constrained"
-FIXED_WEIGHT = {"dual_lr": 0.0, "gamma_init": 1.0}
-_ROWS = (
-    Method(
-        DEFAULT,
-        "loss on hard transformed images (drawn by chains) held below epsilon, with a gamma that adapts",
-        "bounded",
-        label="invaug",
-    ),
-    Method("uniform", "the same with uniform draws instead of chains (ablation)", "bounded", settings={"n_steps": 0}),
-    Method("worst", "the same with the worst proposal instead of the chain's", "bounded", sampler="worst"),
-    Method(
-        "penalty",
-        "clean loss + gamma_init * loss on transformed images",
-        "weighted",
-        settings={"dual_lr": 0.0},
-        needs=("gamma_init", "the weight of the transformed loss: --gamma-init, for example 1"),
-    ),
-    Method("identity-mix", "clean and transformed images, equally weighted", "weighted", settings=FIXED_WEIGHT),
-    Method("sampled", "transformed images alone", "weighted", settings=FIXED_WEIGHT, keeps_clean=False),
-    Method("none", "crop and flip only"),
-    Method("trivial", "TrivialAugment: one operation per image", policy="policy.trivial_augment", default_set="wide"),
-    Method("randaugment", "RandAugment: n_ops operations of one magnitude", policy="policy.rand_augment"),
-    Method("autoaugment", "AutoAugment's published policy for the dataset", policy="autoaugment.published_policy"),
-    Method(
-        "deepaa",
-        "a DeepAA policy file",
-        policy="deepaa.policy_of_file",
-        needs=("policy", "a policy file: --policy FILE.npz"),
-    ),
-)
-METHODS: Mapping[str, Method] = {row.name: row for row in _ROWS}
+_TABLES = tomllib.loads(Path(__file__).with_suffix(".toml").read_text(encoding="utf-8"))
+METHODS: Mapping[str, Method] = {name: Method(name, **table) for name, table in _TABLES.items()}
 
 
 def label(name: str) -> str:

@@ -5,7 +5,7 @@ a resolved config changes nothing.
 """
 
 import math
-from typing import Any, NamedTuple, Protocol
+from typing import Any, NamedTuple
 
 from invaug.lab.config.levels import table_of_rule
 from invaug.lab.config.methods import METHODS
@@ -18,20 +18,12 @@ RANGES = {"rotations": math.pi, "translations": 7.0, "scalings": math.log(2)}
 SMALLEST_SHARE = 1 / 8  # of a batch that one view per image measures a constraint on
 
 
-class Facts(Protocol):
-    """What must be known of a dataset."""
+class Facts(NamedTuple):
+    """What must be known of a dataset; an estimate needs no more than its name and classes."""
 
-    @property
-    def name(self) -> str:
-        """Its name."""
-
-    @property
-    def classes(self) -> tuple[str, ...]:
-        """The names of its classes."""
-
-    @property
-    def image_shape(self) -> tuple[int, int, int]:
-        """Channels, height and width."""
+    name: str
+    classes: tuple[str, ...]
+    image_shape: tuple[int, int, int] = (3, 32, 32)  # channels, height and width
 
 
 class Machine(NamedTuple):
@@ -49,10 +41,8 @@ def resolve(config: Config, data: Facts, machine: Machine | None = None) -> Conf
     """
     decided = {**_of_images(config, data), **_of_method(config, len(data.classes))}
     if machine:
-        decided |= {
-            "device": machine.device,
-            "threads": machine.threads if config.run.threads == "auto" else config.run.threads,
-        }
+        threads = machine.threads if config.run.threads == "auto" else config.run.threads
+        decided |= {"device": machine.device, "threads": threads}
     return config.replaced(**decided)
 
 
@@ -93,13 +83,8 @@ def _epsilon(config: Config, n_classes: int) -> Any:
     if not row.holds_epsilon:  # a fixed weight holds nothing below a level; plain training has no constraint
         return 0.0 if row.is_constrained else math.inf
     if given is None:
-        return usual_epsilon(n_classes)
+        return round(0.35 * math.log(n_classes), 2)  # 0.8 for ten classes, as in the paper
     return table_of_rule(Resilient()) if given == "auto" else given
-
-
-def usual_epsilon(n_classes: int) -> float:
-    """Return about a third of the loss of a guess: 0.8 for ten classes, as in the paper."""
-    return round(0.35 * math.log(n_classes), 2)
 
 
 def _yes_or_no(asked: str, usually: bool) -> str:

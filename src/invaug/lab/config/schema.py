@@ -47,12 +47,11 @@ class Data(Record):
     def _check(self) -> Data:
         if self.fraction < 1 and self.per_class is not None:
             raise ValueError(f"give fraction or per_class, not both: got {self.fraction} and {self.per_class}")
-        if self.val_fold and not self.val_fraction:
-            raise ValueError(f"val_fold {self.val_fold} needs a share to hold out: set val_fraction, for example 0.2")
-        if (self.val_fold + 1) * self.val_fraction > 1 + 1e-6:
-            raise ValueError(
-                f"val_fold {self.val_fold} counts from 0: val_fraction {self.val_fraction:g} has fewer parts"
-            )
+        fold, share = self.val_fold, self.val_fraction
+        if fold and not share:
+            raise ValueError(f"val_fold {fold} needs a share to hold out: set val_fraction, for example 0.2")
+        if (fold + 1) * share > 1 + 1e-6:
+            raise ValueError(f"val_fold {fold} counts from 0: val_fraction {share:g} has fewer parts")
         return self
 
 
@@ -94,8 +93,7 @@ class Method(Record):
     n_steps: int = Field(1, ge=0, description="accept/reject transitions per chain; 0 draws uniformly")
     n_views: int = Field(1, ge=1, description="transformed views kept per image, with --views both or apart")
     views: Literal["one", "both", "apart"] = Field(
-        "one",
-        description="one view per image, clean or transformed; both; or both in separate forward passes (apart)",
+        "one", description="one view per image, clean or transformed; both; or both in separate forward passes (apart)"
     )
     dual_lr: float = Field(2e-2, ge=0, description="step size of gamma")
     gamma_init: float = Field(0.0, ge=0, description="where gamma starts; the fixed weight of --method penalty")
@@ -131,7 +129,6 @@ class Train(Record):
     label_smoothing: float = Field(0.0, ge=0, lt=1, description="label smoothing of the loss")
     ema: float = Field(0.0, ge=0, lt=1, description="decay of an average of the weights; 0 keeps none")
     accumulate: int = Field(1, ge=1, description="batches per optimiser step")
-    early_stop: int = Field(0, ge=0, description="stop after this many epochs without a better validation accuracy")
     drop_last: bool = Field(True, description="leave out the last incomplete batch")
     on_nan: Literal["stop", "skip"] = Field(
         "stop", description="what to do about batches with a non-finite loss; skip leaves out at most 1 %"
@@ -183,14 +180,9 @@ class Config(Record):
             level = family.get("epsilon", 0.0)
             if isinstance(level, bool | tuple) or not level >= 0:
                 raise ValueError(f"families.{name}.epsilon must be a number, at least 0, got {level}")
-        if not methods.METHODS[self.method.name].keeps_clean and len(self.families) > 1:
-            raise ValueError(
-                f"method {self.method.name} takes one constraint, got {len(self.families)} families: keep one of them"
-            )
-        if self.train.early_stop and not self.data.val_fraction:
-            raise ValueError(
-                f"early_stop {self.train.early_stop} needs validation images: set val_fraction, for example 0.1"
-            )
+        method, n = self.method.name, len(self.families)
+        if not methods.METHODS[method].keeps_clean and n > 1:
+            raise ValueError(f"method {method} takes one constraint, got {n} families: keep one of them")
         return self
 
     def flat(self, mode: Literal["python", "json"] = "python") -> dict[str, Any]:
@@ -201,10 +193,8 @@ class Config(Record):
 
     def replaced(self, **settings: Any) -> Config:
         """Return the config with some settings, by their short names, replaced; they are not checked again."""
-        records: dict[str, dict[str, Any]] = {}
-        for key, value in settings.items():
-            records.setdefault(PLACES[key].record, {})[PLACES[key].field] = value
-        updated = {name: getattr(self, name).model_copy(update=values) for name, values in records.items()}
+        tables = nest(settings)
+        updated = {name: getattr(self, name).model_copy(update=table) for name, table in tables.items()}
         return self.model_copy(update=updated)
 
 
@@ -227,3 +217,14 @@ def _places() -> Iterator[tuple[str, Place]]:
 
 PLACES: Mapping[str, Place] = dict(_places())
 """Every setting by its short name, in the order of the records."""
+
+
+def nest(settings: Mapping[str, Any]) -> dict[str, Any]:
+    """Return settings, given by their short names, as the tables of a config file."""
+    tables: dict[str, Any] = {}
+    for key, value in settings.items():
+        if key == "families":
+            tables[key] = value
+        else:
+            tables.setdefault(PLACES[key].record, {})[PLACES[key].field] = value
+    return tables

@@ -18,9 +18,8 @@ from invaug.lab.run.folder import versions
 from invaug.lab.train import command as train
 from invaug.lab.train import ranks
 from invaug.lab.train.display import Screen
-from invaug.lab.train.measured import Measured
 from invaug.lab.train.one_process import Processes
-from invaug.lab.train.summary import summarise
+from invaug.lab.train.summary import Measured, summarise
 
 N_DATASETS = 4  # in memory
 
@@ -78,7 +77,7 @@ class Trainer:
             fabric,
             Screen(quiet=True),
             resume=(job.folder / "config.toml").exists(),
-            measured=measured_in(dataset, job, config),
+            measured=measured_in(dataset, job),
             on_epoch=on_epoch,
         )
         rows = record.read(job.folder)
@@ -97,9 +96,8 @@ class Trainer:
         return outcome
 
 
-def measured_in(dataset: Dataset, job: Job, config: Config) -> Measured:
+def measured_in(dataset: Dataset, job: Job) -> Measured:
     """Return what a job is measured on: test or held-out images, at its end together with the clean training images."""
     new = {"val": dataset.val} if dataset.val else {"test": dataset.test}
     new = dict(Measured.held_out(dataset).every_epoch) if job.summary else new
-    every_epoch = new if job.summary or config.train.early_stop else {}
-    return Measured(every_epoch, {**new, measures.TRAIN: dataset.train})
+    return Measured(new if job.summary else {}, {**new, measures.TRAIN: dataset.train})

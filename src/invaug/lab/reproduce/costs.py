@@ -1,10 +1,10 @@
 """What an experiment costs: the passes through the network, times the seconds of one."""
 
 from collections.abc import Mapping
-from typing import Any, NamedTuple
+from typing import Any
 
 from invaug.lab.config.build import build
-from invaug.lab.config.resolve import resolve
+from invaug.lab.config.resolve import Facts, resolve
 from invaug.lab.config.schema import Config
 from invaug.lab.jobs.measures import passes
 from invaug.lab.reproduce.cells import Scale
@@ -29,14 +29,6 @@ MICROSECONDS: Mapping[Scale, Mapping[str, float]] = {
 """For one image through one network, forward; backward counts as two."""
 UNKNOWN = 100.0
 PER_RUN = 2.0  # seconds to load and save
-
-
-class Facts(NamedTuple):
-    """What the config of an estimate is resolved with; the size of the images does not matter."""
-
-    name: str
-    classes: tuple[str, ...]
-    image_shape: tuple[int, int, int] = (3, 32, 32)
 
 
 def count_images(config: Config) -> tuple[float, float]:

@@ -1,15 +1,15 @@
 """`invaug train`: from what the user gave to runs on disk and a table at the end."""
 
 import shlex
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Callable, Mapping
+from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
 import torch
 
 from invaug.lab.config.build import build
-from invaug.lab.config.resolve import Machine, resolve
+from invaug.lab.config.resolve import Facts, Machine, resolve
 from invaug.lab.config.schema import Config
 from invaug.lab.data.load import Dataset, load_dataset
 from invaug.lab.environment import restarts, under_torchrun
@@ -24,15 +24,17 @@ from invaug.lab.train import folders, loop, ranks
 from invaug.lab.train.compiled import load_compiled_loops
 from invaug.lab.train.display import Display, Screen, summary_table
 from invaug.lab.train.finish import Finish
-from invaug.lab.train.measured import Measured
 from invaug.lab.train.one_process import Processes
 from invaug.lab.train.problem import build_problem
 from invaug.lab.train.sets import transform_sets
 from invaug.lab.train.signals import Stopped
 from invaug.lab.train.state import Training, prepare
-from invaug.lab.train.summary import headline, summarise, table_row
+from invaug.lab.train.summary import Measured, headline, summarise, table_row
 
-READ_DATA = ("fraction", "per_class", "subset", "val_fraction", "val_fold", "image_size", "on_bad", "max_bad")
+READ_DATA = (
+    *("data_dir", "fraction", "per_class", "subset", "val_fraction", "val_fold"),
+    *("image_size", "on_bad", "max_bad"),
+)
 
 
 def run_one(
@@ -65,7 +67,8 @@ def run_one(
 
 def resolve_for(config: Config, dataset: Dataset, fabric: Processes) -> Config:
     """Return the config without `auto`, given the data and the machine that Fabric has found."""
-    return resolve(config, dataset, Machine(fabric.device.type, torch.get_num_threads()))
+    facts = Facts(dataset.name, dataset.classes, dataset.image_shape)
+    return resolve(config, facts, Machine(fabric.device.type, torch.get_num_threads()))
 
 
 def check_buildable(configs: list[Config], dataset: Dataset) -> None:
@@ -101,10 +104,7 @@ def load_once(config: Config, fabric: Processes, *, with_test: bool = True) -> D
 
     def load() -> None:
         options = {key: getattr(config.data, key) for key in READ_DATA}
-        place = config.data.data_dir
-        loaded.append(
-            load_dataset(config.data.name, data_dir=place, seed=config.run.seed, with_test=with_test, **options)
-        )
+        loaded.append(load_dataset(config.data.name, seed=config.run.seed, with_test=with_test, **options))
 
     ranks.on_first_rank(fabric, load)
     if not loaded:
@@ -129,30 +129,32 @@ def train_one(
         measured: The images it is measured on; by default those that the dataset holds out.
         on_epoch: Called after every epoch.
     """
-    measured = measured or Measured.held_out(dataset)
     load_compiled_loops()
     training = prepare(config, dataset, fabric)
     with ranks.reporting_lost_ranks(fabric), folders.locked(folder, fabric):
         ranks.on_first_rank(fabric, lambda: folders.begin(config, dataset, folder, resume))
         console.print(headline(config, dataset), highlight=False, soft_wrap=True)
         done = len(read(folder))
-        with (
-            Display(config.train.epochs, done, console=console) as display,
-            logging(config, folder, fabric) as log,
-        ):
+        settings = {key: value for key, value in config.flat("json").items() if value is not None}
+        with Display(config.train.epochs, done, console=console) as display, ExitStack() as stack:
+            loggers = open_loggers(config.run.log if fabric.is_global_zero else [], folder, settings)
+            for logger in loggers:
+                stack.callback(logger.close)
 
             def show_epoch(row: dict[str, Any]) -> None:
                 display.epoch(row)
-                log(row)
+                for logger in loggers:
+                    logger.log(row, int(row["epoch"]))
                 on_epoch()
 
             watch = loop.Watch(display.batch, show_epoch, say)
             try:
-                return loop.fit(config, dataset, folder, training, folders.identity(config), watch, measured)
+                loop.fit(config, dataset, folder, training, watch, measured or Measured.held_out(dataset))
             except (Stopped, loop.BadStepError) as error:
                 if fabric.is_global_zero and read(folder):  # the handlers are gone: a second signal ends this too
                     write_pages(folder, [folder])
                 raise _with_way_out(error, config, folder) from None
+    return training
 
 
 def _with_way_out(error: Stopped | loop.BadStepError, config: Config, folder: Path) -> Exception:
@@ -162,21 +164,3 @@ def _with_way_out(error: Stopped | loop.BadStepError, config: Config, folder: Pa
     if isinstance(error, Stopped):
         return Stopped(error.signum, f"{error} and saved; {way}")
     return loop.BadStepError(f"{error} (the state before it is saved; {way} --on-nan skip)", error.reason)
-
-
-@contextmanager
-def logging(config: Config, folder: Path, fabric: Processes) -> Iterator[Callable[[Mapping[str, Any]], None]]:
-    """Yield what writes an epoch to every further log, on the first rank; close them whatever happens."""
-    names = config.run.log if fabric.is_global_zero else []
-    settings = {key: value for key, value in config.flat("json").items() if value is not None}
-    loggers = open_loggers(names, folder, settings)
-
-    def log(row: Mapping[str, Any]) -> None:
-        for logger in loggers:
-            logger.log(row, int(row["epoch"]))
-
-    try:
-        yield log
-    finally:
-        for logger in loggers:
-            logger.close()

@@ -4,18 +4,21 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from invaug.lab.config.build import build
-from invaug.lab.config.schema import Config
+from invaug.lab.config.build import build, dump, read
+from invaug.lab.config.schema import Config, nest
 from invaug.lab.errors import RunError, UserError
 from invaug.lab.jobs.job import Job
 from invaug.lab.jobs.pool import check_start, run_jobs
 from invaug.lab.jobs.progress import bar
 from invaug.lab.jobs.resume import resumable, resume_command
+from invaug.lab.run import atomic
 from invaug.lab.run.folder import check_usable
 from invaug.lab.train import folders
 from invaug.lab.train.command import check_buildable, print_summaries, resolve_for, write_pages
 from invaug.lab.train.display import Screen
 
+COMPARISON = "compare.toml"
+"""What was asked, so that it can be resumed before every method has begun."""
 BASELINES = ("none", "trivial")
 PLACES = ("data_dir", "policy")
 """Settings that say where files are, which a job keeps apart from what it trains."""
@@ -34,7 +37,9 @@ def compare_methods(
     if out:
         check_usable(out)
     if resume and out:
-        given = {**folders.stored_comparison(out), **given}
+        if not (out / COMPARISON).is_file():
+            raise UserError(f"nothing to resume in {out}: no {COMPARISON} there; leave out --resume to start")
+        given = {**read(out / COMPARISON), **given}
     elif resume:
         raise UserError("nothing to resume: name the folder of the comparison with --out")
     config = build(given)
@@ -45,7 +50,8 @@ def compare_methods(
     for job in wanted:
         folders.check_folder(job.folder, resume and job.folder.is_dir())
     _check_first(wanted)
-    folders.write_comparison(root, given)
+    root.mkdir(parents=True, exist_ok=True)
+    atomic.write_text(root / COMPARISON, dump(nest(given)))
     flags = {"resume": True, "out": root, "jobs": jobs, "on": on}
     console = Screen(quiet=quiet)
     with (

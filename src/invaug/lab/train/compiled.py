@@ -9,7 +9,7 @@ from invaug.kernels.dispatch import has_numba
 from invaug.lab.terminal import say
 from invaug.lab.train.finish import Finish
 
-PATIENCE = 1.5  # seconds: from the disk the loops are loaded in less
+PATIENCE = 3.0  # seconds: from the disk the loops are loaded in less
 
 
 def load_compiled_loops() -> None:

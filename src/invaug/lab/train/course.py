@@ -1,12 +1,12 @@
-"""The course of gamma: whether it left zero, and whether it settled, still rises, or turned down."""
+"""What the record says of the constraints: what gamma did, and which epsilon cannot be reached."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from statistics import fmean
-from typing import Literal
+from typing import Any, Literal
 
-from invaug.lab.train.alarm import PATIENCE
-
+PATIENCE = 4  # epochs that are considered
+PROGRESS = 0.05  # share of the slack that must disappear within them
 ZERO = 0.01  # a gamma below it weighs nothing
 FEWEST = 5  # epochs from which on a course can be judged
 STEADY = 0.05  # share of the highest gamma that two fifths of a training may differ by and count as level
@@ -74,3 +74,28 @@ def _shape(values: Sequence[float], highest: float) -> Shape:
     if last - before > STEADY * highest:
         return "rising"
     return "turned" if last < (1 - TURNED) * highest else "settled"
+
+
+def out_of_reach(rows: Sequence[Mapping[str, Any]]) -> list[bool]:
+    """Return for each constraint whether it was violated in all of the last epochs and hardly improved.
+
+    gamma grows by dual_lr times the slack in every step, for ever, if no model satisfies the constraint. A slack that
+    shrinks is left alone: early in a training every constraint is violated.
+    """
+    last = rows[-PATIENCE:]
+    slacks = [[row["slack"][k] for row in last] for k in range(len(rows[-1]["slack"]))]
+    return [len(last) == PATIENCE and _stuck(slack) for slack in slacks]
+
+
+def _stuck(slacks: Sequence[float | None]) -> bool:
+    numbers = [slack for slack in slacks if slack is not None and slack > 0]
+    return len(numbers) == len(slacks) and min(numbers[1:]) > (1 - PROGRESS) * numbers[0]
+
+
+def advice(row: Mapping[str, Any], k: int) -> str:
+    """Return what to tell the user about a constraint that is out of reach."""
+    slack, loss = row["slack"][k], row["constraint_loss"][k]
+    return (
+        f"epsilon {loss - slack:.2f} looks out of reach: the loss on transformed images stays at {loss:.2f} and gamma "
+        f"grows (now {row['gamma'][k]:.2f}); raise epsilon, for example to {1.1 * loss:.2f}, or use a larger model"
+    )

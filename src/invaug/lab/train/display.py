@@ -12,7 +12,7 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 from rich.table import Table
 
 from invaug.lab.terminal import Forgiving, plain
-from invaug.lab.train.alarm import advice
+from invaug.lab.train.course import advice
 
 
 class Screen(Console):
@@ -99,12 +99,11 @@ def one_line(row: Mapping[str, Any]) -> str:
     return "  ".join(parts)
 
 
-def summary_table(rows: Sequence[Mapping[str, Any]]) -> Table:
+def summary_table(rows: Sequence[Mapping[str, str]]) -> Table:
     """Return the table a run ends with: one row per method."""
     table = Table(box=None, pad_edge=False)
-    columns = ("method", "clean", "transformed", "gamma", "constraint", "seconds")
-    for name in columns:
+    for name in rows[0]:
         table.add_column(name, justify="left" if name in ("method", "constraint") else "right")
     for row in rows:
-        table.add_row(*(str(row[name]) for name in columns))
+        table.add_row(*row.values())
     return table

@@ -13,7 +13,6 @@ from torch.nn import functional as F
 
 from invaug import ops
 from invaug.kernels import dispatch
-from invaug.lab.config.schema import Train
 
 
 @dataclass(frozen=True)
@@ -24,11 +23,6 @@ class Randomness:
     flip: bool = False
     cutout: int = 0
     resized_crop: bool = False
-
-    @classmethod
-    def of(cls, train: Train) -> Randomness:
-        """Return what the settings of a resolved config ask for."""
-        return cls(int(train.crop), train.flip == "yes", train.cutout, train.resized_crop == "yes")
 
 
 class Finish(nn.Module):

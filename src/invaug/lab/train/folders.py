@@ -8,7 +8,6 @@ from itertools import count
 from pathlib import Path
 from typing import Any
 
-from invaug.lab.config import build
 from invaug.lab.config.schema import Config
 from invaug.lab.data.load import Dataset
 from invaug.lab.errors import UserError
@@ -20,8 +19,6 @@ from invaug.lab.run.lock import RunLock
 from invaug.lab.train import ranks
 from invaug.lab.train.one_process import Processes
 
-COMPARISON = "compare.toml"
-"""What `--compare` was asked to do, beside the runs it compares."""
 CHANGEABLE = {
     *("workers", "data_dir", "threads", "log", "device"),
     *("scoring_batch", "checkpoint_minutes", "checkpoint_steps", "on_nan"),
@@ -59,19 +56,6 @@ def stored_settings(folder: Path, given: Mapping[str, Any], trust_model: bool) -
     named = given.get("model") == read_config(folder)[0].model.name  # naming the model is trusting it
     settings = read_trusted(folder, trust_model or named).flat()
     return {key: value for key, value in settings.items() if value is not None}
-
-
-def stored_comparison(folder: Path) -> dict[str, Any]:
-    """Return the settings a comparison was started with."""
-    if not (folder / COMPARISON).is_file():
-        raise UserError(f"nothing to resume in {folder}: no {COMPARISON} there; leave out --resume to start")
-    return build.read(folder / COMPARISON)
-
-
-def write_comparison(folder: Path, given: Mapping[str, Any]) -> None:
-    """Write what `--compare` was asked to do, so that it can be resumed before every method has begun."""
-    folder.mkdir(parents=True, exist_ok=True)
-    atomic.write_text(folder / COMPARISON, build.dump(build.nest(given)))
 
 
 @contextmanager

@@ -2,7 +2,7 @@
 
 import math
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable
 from dataclasses import dataclass
 from itertools import islice
 from pathlib import Path
@@ -18,20 +18,19 @@ from invaug.lab.data.load import Dataset
 from invaug.lab.errors import RunError
 from invaug.lab.run import checkpoint
 from invaug.lab.run.record import Record, read
-from invaug.lab.train import ranks
-from invaug.lab.train.alarm import out_of_reach
-from invaug.lab.train.measured import Measured, measure
+from invaug.lab.train import folders, ranks
+from invaug.lab.train.course import out_of_reach
 from invaug.lab.train.saving import Saving
 from invaug.lab.train.schedule import learning_rate
 from invaug.lab.train.signals import Signals, Stopped
 from invaug.lab.train.state import Training
+from invaug.lab.train.summary import Measured, measure
 from invaug.lab.train.tally import Tally
 from invaug.rng import mix, seed_own
 
 NAN_QUOTA = 0.01  # share of an epoch's batches that on_nan=skip may leave out; one is always allowed
 Row = dict[str, Any]
 AfterStep = Callable[[bool], None]
-Best = dict[str, float]
 FINISH = 1  # keys the random crops and flips apart from the other random numbers of a batch
 
 
@@ -58,15 +57,7 @@ class Watch:
     warn: Callable[[str], None] = print
 
 
-def fit(
-    config: Config,
-    dataset: Dataset,
-    folder: Path,
-    training: Training,
-    meta: Mapping[str, Any],
-    watch: Watch,
-    measured: Measured,
-) -> Training:
+def fit(config: Config, dataset: Dataset, folder: Path, training: Training, watch: Watch, measured: Measured) -> None:
     """Train to the last epoch, from the last checkpoint if there is one; every epoch adds a record and a checkpoint."""
     fabric = training.fabric
     _go_back(folder / "checkpoints", training, watch)
@@ -75,26 +66,23 @@ def fit(
         record = Record.resume(folder, training.epoch)
         rows = read(folder)
     with Signals() as signals:
-        saving = Saving(config.run, folder / "checkpoints", training, signals, meta)
-        while not _is_done(config.train, training):
+        saving = Saving(config.run, folder / "checkpoints", training, signals, folders.identity(config))
+        while training.epoch < config.train.epochs:
             try:
                 row = one_epoch(config, dataset, training, watch, saving.after_step)
                 row |= measure(config, training, measured.every_epoch, saving.check)
-                best = _best(training, row)
-                if _is_done(config.train, training, epochs=1, best=best):
+                if training.epoch + 1 == config.train.epochs:
                     row |= measure(config, training, measured.at_the_end, saving.check)
             except (Stopped, BadStepError):
                 saving.now()  # as it was before the step that failed, or after the last one
                 raise
             training.end_epoch()
-            training.best = best
             if fabric.is_global_zero:
                 row["out_of_reach"] = _out_of_reach([*rows, row], training)
                 rows.append(row)
             ranks.on_first_rank(fabric, lambda: record.append(row))  # noqa: B023 - called at once
             saving.now()
             watch.epoch(row)
-    return training
 
 
 def _out_of_reach(rows: list[Row], training: Training) -> list[bool]:
@@ -133,11 +121,12 @@ def one_epoch(
         world_size=fabric.world_size,
     )
     training.model.train()
-    for group in _groups(stream, config.train.accumulate):
+    while group := list(islice(stream, config.train.accumulate)):  # the batches of an optimiser step
         lr = _learning_rate(config.train, training, total)
         try:
             step = take_step(config, training, group, lr)
-            watch.batch(training.batch, _progress(training, step, total))
+            shown = {"loss": step.loss, "slack": step.slack, "gamma": training.problem.gamma, "batches": total}
+            watch.batch(training.batch, shown)
         except BadStepError as error:
             _skip(config.train, training, len(group), total, error)
             watch.warn(f"skipped: {error}")
@@ -205,21 +194,11 @@ def _skip(settings: Train, training: Training, n: int, total: int, error: BadSte
     training.problem.n_batches += n
 
 
-def _groups(stream: Iterator[Batch], size: int) -> Iterator[list[Batch]]:
-    """Yield the batches of each optimiser step."""
-    while group := list(islice(stream, size)):
-        yield group
-
-
 def _learning_rate(settings: Train, training: Training, total: int) -> float:
     """Return the rate of a group: that of its last batch."""
     last = min(training.batch + settings.accumulate, total) - 1
     at = training.epoch + last / total
     return learning_rate(settings.schedule, at, settings.epochs, settings.lr, settings.min_lr, settings.warmup)
-
-
-def _progress(training: Training, step: Step, total: int) -> Row:
-    return {"loss": step.loss, "slack": step.slack, "gamma": training.problem.gamma, "batches": total}
 
 
 def _row(settings: Train, training: Training, total: int) -> Row:
@@ -240,22 +219,3 @@ def _complaint(what: str, batch: Batch) -> str:
     ids = ", ".join(map(str, batch.indices[:8].tolist()))
     more = ", …" if len(batch.indices) > 8 else ""
     return f"{what} on the batch of images {ids}{more}: lower lr, or check them"
-
-
-def _best(training: Training, row: Row) -> Best:
-    """Return the best validation accuracy up to and including an epoch."""
-    accuracy = row.get("val_accuracy", -math.inf)
-    if accuracy > training.best["accuracy"]:
-        return {"accuracy": accuracy, "epoch": float(training.epoch + 1)}
-    return training.best
-
-
-def _is_done(settings: Train, training: Training, epochs: int = 0, best: Best | None = None) -> bool:
-    """Whether this is the last epoch, or validation has not improved for as long as the settings allow.
-
-    Args:
-        epochs: How many to count beyond those that have ended.
-    """
-    done = training.epoch + epochs
-    stale = done - (best or training.best)["epoch"] >= settings.early_stop > 0
-    return done >= settings.epochs or stale

@@ -108,7 +108,7 @@ def gather_vectors(fabric: Processes, vector: Tensor) -> Tensor:
     if fabric.world_size == 1:
         return vector.cpu().unsqueeze(0)
     rows = [torch.empty_like(vector, device=fabric.device) for _ in range(fabric.world_size)]
-    distributed.all_gather(rows, vector.to(fabric.device))
+    distributed.all_gather(rows, vector.to(fabric.device))  # not by Fabric, which calls a deprecated function of torch
     return torch.stack(rows).cpu()
 
 

@@ -4,14 +4,9 @@ from collections.abc import Callable, Mapping
 from dataclasses import replace
 
 from invaug import TransformSet, sets
+from invaug.lab.config.resolve import RANGES
 from invaug.lab.config.schema import Config
 from invaug.lab.errors import UserError
-
-CONTINUOUS: Mapping[str, Callable[[float], TransformSet]] = {
-    "rotations": sets.rotations,
-    "translations": sets.translations,
-    "scalings": sets.scalings,
-}
 
 
 def set_name(config: Config) -> str:
@@ -32,10 +27,11 @@ def transform_set(config: Config) -> TransformSet:
         every = {op: limits for family in config.families.values() for op, limits in _ranges(family).items()}
         return _family(config, "all", every)
     method = config.method
-    if method.set in CONTINUOUS:
-        return CONTINUOUS[method.set](method.range or 0.0)
+    make: Callable[..., TransformSet] = getattr(sets, method.set)
+    if method.set in RANGES:
+        return make(method.range)
     options = {"identity": method.identity, "min_level": int(not method.identity), "relative_to": method.relative_to}
-    transforms: TransformSet = replace(getattr(sets, method.set)(method.n_levels, **options), depth=1)
+    transforms = replace(make(method.n_levels, **options), depth=1)
     try:
         transforms = transforms.only(*method.only) if method.only else transforms
         return transforms.without(*method.without) if method.without else transforms

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import signal
 import threading
-from types import FrameType, TracebackType
+from types import FrameType
 from typing import Any
 
 HANDLED = (signal.SIGTERM, signal.SIGINT)
@@ -31,9 +31,7 @@ class Signals:
             self._before = {number: signal.signal(number, self._catch) for number in HANDLED}
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         for number, handler in self._before.items():
             signal.signal(number, handler)
 

@@ -1,7 +1,7 @@
 """The state of a training: everything that changes during it, and nothing else."""
 
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any
 
 import torch
@@ -19,6 +19,8 @@ from invaug.lab.train.malloc import keep_freed
 from invaug.lab.train.one_process import Processes
 from invaug.lab.train.problem import build_problem
 from invaug.lab.train.tally import Tally
+
+COUNTERS = ("batch", "seconds", "skipped")
 
 
 @dataclass
@@ -40,7 +42,6 @@ class Training:
     """Time those batches took."""
     skipped: int = 0
     """Those of them whose loss was not finite."""
-    best: dict[str, float] = field(default_factory=lambda: {"accuracy": -1.0, "epoch": 0})
 
     @property
     def network(self) -> Any:
@@ -57,7 +58,7 @@ class Training:
             "ema": self.average.module.state_dict() if self.average else None,
             "ema_count": int(self.average.n_averaged) if self.average else 0,
             "tallies": ranks.gather_vectors(self.fabric, self.tally.vector()),
-            **{name: getattr(self, name) for name in ("batch", "seconds", "skipped", "best")},
+            **{name: getattr(self, name) for name in COUNTERS},
         }
 
     def restore(self, saved: checkpoint.Checkpoint) -> None:
@@ -77,7 +78,7 @@ class Training:
             self.average.n_averaged.fill_(state["ema_count"])
         self.tally.restore(state["tallies"][self.fabric.global_rank])
         self.epoch = saved.epoch
-        for name in ("batch", "seconds", "skipped", "best"):
+        for name in COUNTERS:
             setattr(self, name, state[name])
 
     def make_undo(self) -> Callable[[], None]:
@@ -112,14 +113,16 @@ OPTIMIZERS: dict[str, Callable[[Any, Train], torch.optim.Optimizer]] = {
 def prepare(config: Config, dataset: Dataset, fabric: Processes) -> Training:
     """Return a fresh training state, its weights decided by the seed."""
     keep_freed()
+    train = config.train
     torch.manual_seed(config.run.seed)
     model = build_model(config.model.name, len(dataset.classes), dataset.image_shape)
     model = model.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
-    finish = Finish(dataset.mean, dataset.std, Randomness.of(config.train)).to(fabric.device)
+    crops = Randomness(int(train.crop), train.flip == "yes", train.cutout, train.resized_crop == "yes")
+    finish = Finish(dataset.mean, dataset.std, crops).to(fabric.device)
     problem = build_problem(config, dataset, finish).to(fabric.device)
-    optimizer = OPTIMIZERS[config.train.optimizer](model.parameters(), config.train)
-    decay = config.train.ema
-    average = AveragedModel(model, multi_avg_fn=get_ema_multi_avg_fn(decay), use_buffers=True) if decay else None
+    optimizer = OPTIMIZERS[train.optimizer](model.parameters(), train)
+    average = None
+    if train.ema:
+        average = AveragedModel(model, multi_avg_fn=get_ema_multi_avg_fn(train.ema), use_buffers=True).to(fabric.device)
     model, optimizer = fabric.setup(model, optimizer)
-    average = average.to(fabric.device) if average else None
     return Training(model, problem, optimizer, average, fabric, Tally(problem), finish)

@@ -1,6 +1,9 @@
-"""What a run ends with: its numbers, and the line of the table that shows them."""
+"""The numbers of a run: what it is measured on while it trains, and what it ends with."""
 
-from collections.abc import Mapping
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -9,11 +12,42 @@ from invaug.lab.config.levels import is_rule
 from invaug.lab.config.schema import Config
 from invaug.lab.data.load import Dataset
 from invaug.lab.data.splits import Split
-from invaug.lab.evaluate.measure import averaged, under_each
+from invaug.lab.evaluate.measure import averaged, clean, under_each
 from invaug.lab.run.record import read
+from invaug.lab.train import ranks
 from invaug.lab.train.problem import epsilons, final_epsilon
 from invaug.lab.train.sets import set_name, transform_sets
 from invaug.lab.train.state import Training
+
+
+@dataclass(frozen=True)
+class Measured:
+    """Which images a run is measured on, by the names its record gives them."""
+
+    every_epoch: Mapping[str, Split]
+    at_the_end: Mapping[str, Split]
+
+    @classmethod
+    def held_out(cls, dataset: Dataset) -> Measured:
+        """Return the validation and test images that there are, measured after every epoch."""
+        splits = {"val": dataset.val, "test": dataset.test}
+        return cls({name: split for name, split in splits.items() if split is not None}, {})
+
+
+def measure(
+    config: Config, training: Training, splits: Mapping[str, Split], progress: Callable[..., None] | None = None
+) -> dict[str, float]:
+    """Return clean loss and accuracy on each of the splits; the first rank measures for all."""
+
+    def found() -> dict[str, float]:
+        numbers: dict[str, float] = {}
+        for name, split in splits.items():
+            options: dict[str, Any] = {"workers": config.data.workers, "progress": progress}
+            each = clean(training.network, training.finish, split, **options)
+            numbers |= {f"{name}_{key}": value for key, value in each.items()}
+        return numbers
+
+    return ranks.on_first_rank(training.fabric, found)
 
 
 def headline(config: Config, dataset: Dataset) -> str:
@@ -34,19 +68,14 @@ def summarise(config: Config, dataset: Dataset, folder: Path, training: Training
     """
     rows = read(folder)
     names, sets = zip(*transform_sets(config), strict=True)
-    each = under_each(
-        training.network,
-        training.finish,
-        split,
-        sets,
-        n_draws=max(4 // len(sets), 1),
-        seed=config.run.seed,
-        workers=config.data.workers,
-    )
+    options = {"n_draws": max(4 // len(sets), 1), "seed": config.run.seed, "workers": config.data.workers}
+    each = under_each(training.network, training.finish, split, sets, **options)
     last, transformed = rows[-1], averaged(each)["uniform"]
     levels = epsilons(config)  # one that a rule sets is neither met nor violated
     given = [slack for slack, level in zip(last["slack"], levels, strict=False) if isinstance(level, float)]
-    clean = ("test_accuracy", "test_loss", "val_accuracy", "val_loss")
+    holds = all(slack is None or slack <= 0 for slack in given)  # no slack means no bound
+    feasible = holds if given and methods.holds_epsilon(config.method.name) else None
+    measured = ("test_accuracy", "test_loss", "val_accuracy", "val_loss")
     return {
         "run": str(folder),
         "method": config.method.name,
@@ -54,7 +83,7 @@ def summarise(config: Config, dataset: Dataset, folder: Path, training: Training
         "model": config.model.name,
         "preset": config.method.preset,
         "epochs": len(rows),
-        **{key: last[key] for key in clean if key in last},
+        **{key: last[key] for key in measured if key in last},
         "transformed_accuracy": transformed["accuracy"],
         "transformed_loss": transformed["loss"],
         "gamma": last["gamma"],
@@ -62,15 +91,10 @@ def summarise(config: Config, dataset: Dataset, folder: Path, training: Training
         "epsilon": final_epsilon(config, rows),
         "epsilon_chosen": len(given) < len(last["slack"]),
         "constraint_loss": last["constraint_loss"],
-        "feasible": is_feasible(given) if methods.holds_epsilon(config.method.name) else None,
+        "feasible": feasible,
         "seconds": sum(row["seconds"] for row in rows),
         **({"families": dict(zip(names, each, strict=True))} if config.families else {}),
     }
-
-
-def is_feasible(slacks: list[float | None]) -> bool | None:
-    """Return whether every constraint held in the last epoch; None without constraints. No slack means no bound."""
-    return all(slack is None or slack <= 0 for slack in slacks) if slacks else None
 
 
 def table_row(summary: Mapping[str, Any]) -> dict[str, str]:

@@ -77,6 +77,8 @@ class Tally:
     def row(self) -> dict[str, Any]:
         """Return the record line of the epoch: plain names, plain units."""
         slack, level = (sums / max(self.n_images, 1) for sums in (self.slack, self.level))
+        counts = self.counts
+        kept = list(zip((c.transforms.names for c in self.problem.constraints), counts, strict=True))
         return {
             "train_loss": float(self.loss / max(self.n_images, 1)),
             "train_accuracy": float(self.correct / max(self.n_images, 1)),
@@ -85,15 +87,9 @@ class Tally:
             "epsilon": [finite_or_none(each) for each in level.tolist()],
             "gamma": self.problem.gamma.tolist(),
             "acceptance": [finite_or_none(share) for share in (self.acceptance / max(self.n_batches, 1)).tolist()],
-            "entropy": [entropy(counts) for counts in self.counts],
-            "entropy_uniform": [
-                entropy_of_uniform(len(c.transforms.ops), int(counts.sum()))
-                for c, counts in zip(self.problem.constraints, self.counts, strict=True)
-            ],
-            "kept": [
-                dict(zip(c.transforms.names, counts.tolist(), strict=True))
-                for c, counts in zip(self.problem.constraints, self.counts, strict=True)
-            ],
+            "entropy": [entropy(n) for n in counts],
+            "entropy_uniform": [entropy_of_uniform(len(names), int(n.sum())) for names, n in kept],
+            "kept": [dict(zip(names, n.tolist(), strict=True)) for names, n in kept],
         }
 
 
@@ -113,9 +109,8 @@ def histogram(transforms: TransformSet, draw: Draw) -> torch.Tensor:
     op, column = draw.op.flatten().cpu(), draw.level.flatten().cpu()
     if any(each.continuous for each in transforms.ops):  # such a magnitude has no level
         size = draw.magnitude.reshape(len(op), -1)[:, 0].cpu()  # the first axis stands for all
-        low, high = torch.tensor([(-each.stop if each.signed else each.start, each.stop) for each in transforms.ops])[
-            op
-        ].T
+        limits = torch.tensor([(-each.stop if each.signed else each.start, each.stop) for each in transforms.ops])
+        low, high = limits[op].T
         binned = ((size - low) / (high - low) * BINS).nan_to_num().long().clamp(0, BINS - 1)
         column = torch.where(column < 0, binned, column)
     cells = op.numpy() * n_columns + column.numpy()

@@ -10,7 +10,8 @@ from typing import Any
 import torch
 
 from invaug.lab.config import methods
-from invaug.lab.config.build import build, dump, nest
+from invaug.lab.config.build import build, dump
+from invaug.lab.config.schema import nest
 from invaug.lab.data.load import Dataset
 from invaug.lab.errors import RunError, UserError
 from invaug.lab.jobs.job import Job

@@ -7,7 +7,7 @@ from invaug.lab.report.groups import seconds_per_epoch, total_seconds
 from invaug.lab.report.intervals import wilson
 from invaug.lab.report.runs import Run
 from invaug.lab.report.sections.constraints import Outcome, by_gamma, gap_left, outcomes, what_gamma_is
-from invaug.lab.train.alarm import PATIENCE
+from invaug.lab.train.course import PATIENCE
 
 
 def headline(run: Run) -> str:
