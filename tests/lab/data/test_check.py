@@ -99,7 +99,9 @@ def test_training_stops_on_bad_files_with_the_first_ten_and_the_count(tmp_path: 
         load_dataset(str(root))
     message = str(caught.value)
     assert len(re.findall(r"(?:cat|dog)/\S+ \(", message)) == 10
-    assert f"…: see invaug scan {root}, then fix or remove them (--on-bad skip --max-bad 0.43 leaves them out)" in message
+    assert (
+        f"…: see invaug scan {root}, then fix or remove them (--on-bad skip --max-bad 0.43 leaves them out)" in message
+    )
     assert "\n" not in message
 
 

@@ -26,8 +26,10 @@ RAMP = np.linspace(0, 1, 16 * 16).reshape(16, 16)  # an X-ray: values from its s
 
 def xray(low: int, high: int, seed: int = 0) -> np.ndarray:
     """Return a picture with values from low to high, both among them."""
-    return np.random.default_rng(seed).permutation(np.rint(low + RAMP * (high - low)).astype(np.uint16).ravel()).reshape(
-        16, 16
+    return (
+        np.random.default_rng(seed)
+        .permutation(np.rint(low + RAMP * (high - low)).astype(np.uint16).ravel())
+        .reshape(16, 16)
     )
 
 
@@ -152,8 +154,8 @@ def few_levels(root: Path, kind: str) -> Path:
 def test_what_would_end_with_few_grey_levels_is_refused_by_training_and_by_scan(tmp_path: Path, kind: str) -> None:
     root = few_levels(tmp_path, kind)
     reason = (
-        r"^scaled from 0-65,535 to bytes, most of the 16-bit images have 1[5-6] grey levels or fewer, the brightest and "
-        r"darkest pixels aside: save them as 8-bit images, with the contrast that matters$"
+        "^scaled from 0-65,535 to bytes, most of the 16-bit images have 1[5-6] grey levels or fewer, the brightest "
+        "and darkest pixels aside: save them as 8-bit images, with the contrast that matters$"
     )
     with pytest.raises(UserError, match=reason) as caught:
         load_dataset(str(root))

@@ -128,7 +128,7 @@ def _find_parts(data: str, options: _Options) -> tuple[str, tuple[str, ...], Spl
     else:
         classes, train, val, test = _from_arrays(content)
     if test is None:  # the same test images whatever the seed
-        train, test = hold_out(train, classes, TEST_FRACTION, "a test set", 0, splits.TEST)
+        train, test = hold_out(train, classes, TEST_FRACTION, "a test set", 0, splits.TEST, least=1)
     return name, classes, train, val, test
 
 

@@ -103,11 +103,11 @@ def take_subset(
 
 
 def hold_out(
-    split: Split, classes: Sequence[str], fraction: float, what: str, *key: int, part: int = 0
+    split: Split, classes: Sequence[str], fraction: float, what: str, *key: int, part: int = 0, least: int = 0
 ) -> tuple[Split, Split]:
     """Return what is left, and the share of each class that is held out: the first, or a later part of that size."""
     counts = _count_classes(split, classes)
-    n_wanted = [_share(fraction, count) for count in counts]
+    n_wanted = [max(_share(fraction, count), least) for count in counts]
     for name, count, n in zip(classes, counts, n_wanted, strict=True):
         if not 0 < n < count:
             way_out = "take a larger share" if n == 0 and count > 1 else "it needs more"

@@ -42,6 +42,7 @@ def _scan_folder(root: Path) -> Report:
     for path, part, label in files:
         report.add(_name(path, root), part, label, inspections[path])
     report.notes += _left_out(root, paths, report)
+    report.finish()
     return report
 
 
