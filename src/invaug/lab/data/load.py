@@ -19,7 +19,7 @@ from invaug.lab.data.known import SOURCES, Moments, Source, obtain_source
 from invaug.lab.data.npz import check_classes, read_npz
 from invaug.lab.data.readers import Arrays
 from invaug.lab.data.splits import Split, hold_out
-from invaug.lab.errors import UserError, nearest
+from invaug.lab.errors import UserError, names_beside, nearest
 
 Subset = Literal["random", "first"]
 Parts = tuple[tuple[str, ...], Split, Split | None, Split | None]
@@ -147,7 +147,8 @@ def _open(data: str, data_dir: Path | None, download: bool) -> tuple[str, Arrays
         return path.stem, read_npz(path)
     if data and path.exists():
         raise UserError(f"{data} is neither a folder of images nor an .npz file")
-    raise UserError(f"unknown dataset {data}, and no such file or folder: {nearest(data.lower(), SOURCES)}")
+    hint = names_beside(path)[2:] or nearest(data.lower(), SOURCES)
+    raise UserError(f"{data or 'a dataset without a name'} does not exist, as a file, a folder or a dataset: {hint}")
 
 
 def _plant_symmetry(content: Arrays | Listing, kind: str, known: str) -> Arrays:

@@ -83,9 +83,9 @@ class Report:
         kinds = {
             "conflicts": (first_label != label, f"one image in two classes, {first_label} and {label}"),
             "leaks": (first_part != part, f"one image in {first_part} and in {part}, a leak"),
-            "notes": (part == WHOLE, "a copy, training and test may get one each"),
         }
-        harm = {kind: words for kind, (is_so, words) in kinds.items() if is_so} or {"notes": "a copy"}
+        only = "a copy, training and test may get one each" if part == WHOLE else "a copy"
+        harm = {kind: words for kind, (is_so, words) in kinds.items() if is_so} or {"notes": only}
         getattr(self, next(iter(harm))).append(Finding(name, f"{'; '.join(harm.values())}: same bytes as {first}"))
 
     def finish(self) -> None:
@@ -140,6 +140,7 @@ def lines(report: Report) -> Iterator[str]:
 def _count_classes(part: str, counts: Counter[str]) -> Iterator[str]:
     values = sorted(counts.values())
     spread = f"{values[0]:,} to {values[-1]:,} each, median {median_low(values):,}"
+    spread = spread if values[0] < values[-1] else f"{values[0]:,} each"
     yield f"{part}: {sum(values):,} images of {len(counts):,} classes, {spread}"
     many = len(counts) > N_CLASSES
     if many and values[0] == values[-1]:
