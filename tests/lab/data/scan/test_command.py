@@ -62,7 +62,7 @@ def test_a_bad_file_is_listed_and_the_exit_code_is_one(tmp_path: Path) -> None:
 def test_what_is_not_there_or_no_dataset_is_refused(tmp_path: Path, name: str) -> None:
     (tmp_path / "notes.txt").write_text("words")
     with pytest.raises(
-        UserError, match=r"cannot read .*(No such file|too long)|neither a folder of images nor an \.npz"
+        UserError, match=r"gone does not exist$|cannot read .*too long|neither a folder of images nor an \.npz"
     ):
         scan(tmp_path / name)
 
