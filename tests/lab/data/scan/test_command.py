@@ -114,6 +114,14 @@ def test_what_matters_comes_first_with_its_count_and_the_next_command_last(tmp_p
     assert len(dataset.train) + len(dataset.test) == 300
 
 
+def test_the_size_training_takes_is_said_where_images_are_resized(tmp_path: Path) -> None:
+    root = write_folder(tmp_path, 8)
+    assert not [line for line in lines(scan(root)) if line.startswith("resized")]
+    photograph(5, (70, 90)).save(root / "cat" / "larger.png")
+    assert "resized: training takes the centre of each image at 32 x 32 pixels (--image-size)" in lines(scan(root))
+    assert load_dataset(str(root)).image_shape == (3, 32, 32)
+
+
 def test_classes_too_small_to_split_are_bad_before_training_says_so(tmp_path: Path) -> None:
     root = write_folder(tmp_path, 8)
     put(root / "emu" / "only.png", encoded("PNG"))

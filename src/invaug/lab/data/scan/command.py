@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from invaug.lab.data import npz
 from invaug.lab.data.check import inspect_files
-from invaug.lab.data.decode import printable
+from invaug.lab.data.decode import choose_shape, printable
 from invaug.lab.data.folder import is_image_name, list_folder
 from invaug.lab.data.inspect_file import Inspection, name_notes
 from invaug.lab.data.scan.report import WHOLE, Finding, Report
@@ -45,6 +45,8 @@ def _scan_folder(root: Path) -> Report:
         report.add(_name(path, root), part, label, inspections[path])
     report.notes += _left_out(root, paths, report)
     report.finish()
+    if usable := [path for path in paths if not inspections[path].bad]:
+        report.shape = choose_shape(usable, None)
     return report
 
 

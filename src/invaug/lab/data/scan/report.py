@@ -10,6 +10,7 @@ from typing import NamedTuple
 
 from invaug.lab.config.schema import Data
 from invaug.lab.data.check import skipping_flags
+from invaug.lab.data.decode import Shape
 from invaug.lab.data.depth import Depth, Range, common_range
 from invaug.lab.data.inspect_file import Inspection
 from invaug.lab.errors import UserError
@@ -53,6 +54,8 @@ class Report:
     """Number of images of each class in each part."""
     sizes: Counter[str] = field(default_factory=Counter)
     modes: Counter[str] = field(default_factory=Counter)
+    shape: Shape | None = None
+    """What training decodes the files to, unless told."""
     grey_range: Range | None = None
     """What training makes black and white of images of more than 8 bits."""
 
@@ -103,7 +106,8 @@ class Report:
         """Return the report as one JSON document."""
         lists = {name: [found._asdict() for found in getattr(self, name)] for name in HEADINGS}
         counts = {"classes": self.classes, "sizes": dict(self.sizes), "modes": dict(self.modes)}
-        about = {"path": self.path, "files": self.files, "usable": not self.bad, "grey_range": self.grey_range}
+        about = {"path": self.path, "files": self.files, "usable": not self.bad}
+        about |= {"shape": self.shape, "grey_range": self.grey_range}
         return json.dumps({**about, **lists, **counts, "next": self.next_step()})
 
     def next_step(self) -> str:
@@ -132,6 +136,10 @@ def lines(report: Report) -> Iterator[str]:
         yield from _count_classes(part, Counter(numbers))
     yield f"sizes: {_most_common(report.sizes)}"
     yield f"modes: {_most_common(report.modes)}"
+    if report.shape and set(report.sizes) != {"{2} x {1}".format(*report.shape)}:
+        yield "resized: training takes the centre of each image at {2} x {1} pixels (--image-size)".format(
+            *report.shape
+        )
     if report.grey_range:
         yield "16-bit values: {:,} becomes black, {:,} white".format(*report.grey_range)
     yield from ("", "not usable as it is" if report.bad else "usable", f"next: {report.next_step()}")
