@@ -11,7 +11,7 @@ from torch import Tensor
 from invaug.lab.data import decode
 from invaug.lab.data.folder import is_image_name
 from invaug.lab.errors import UserError
-from invaug.lab.run.folder import Predictor, load, read_config
+from invaug.lab.run.folder import DataFacts, Predictor, load, read_config
 from invaug.lab.terminal import with_progress
 
 BATCH = 64  # files decoded and classified at once
@@ -21,14 +21,14 @@ Row = dict[str, Any]
 
 def predict_files(run: Path, paths: Sequence[Path], top: int, *, trust_model: bool = False) -> list[Row]:
     """Return, for every image file, its most probable classes, best first; of a folder, for every image below it."""
-    predictor, shape = load(run, trust_model=trust_model), read_config(run)[1].image_shape
-    if shape[0] not in (1, 3):
-        raise UserError(f"{run} was trained on images of {shape[0]} channels; image files have 1 or 3")
+    predictor, facts = load(run, trust_model=trust_model), read_config(run)[1]
+    if facts.image_shape[0] not in (1, 3):
+        raise UserError(f"{run} was trained on images of {facts.image_shape[0]} channels; image files have 1 or 3")
     files = [file for path in paths for file in _images_below(path)]
     starts, rows = range(0, len(files), BATCH), []
     with decode.quiet():
         for start in with_progress(starts, "predicting"):
-            rows += _predict(predictor, files[start : start + BATCH], shape, top)
+            rows += _predict(predictor, files[start : start + BATCH], facts, top)
     return rows
 
 
@@ -42,12 +42,12 @@ def _images_below(path: Path) -> list[Path]:
     return [*found, *unreadable] or [path]
 
 
-def _predict(predictor: Predictor, files: Sequence[Path], shape: decode.Shape, top: int) -> list[Row]:
+def _predict(predictor: Predictor, files: Sequence[Path], facts: DataFacts, top: int) -> list[Row]:
     rows: list[Row] = [{"file": decode.printable(str(file))} for file in files]
     images = []
     for row, file in zip(rows, files, strict=True):
         try:
-            images.append(_read(file, shape))
+            images.append(_read(file, facts))
         except UserError as error:
             row["error"] = str(error)
     if images:
@@ -57,10 +57,10 @@ def _predict(predictor: Predictor, files: Sequence[Path], shape: decode.Shape, t
     return rows
 
 
-def _read(file: Path, shape: decode.Shape) -> Tensor:
+def _read(file: Path, facts: DataFacts) -> Tensor:
     if file.is_dir():
         raise UserError(f"cannot read folder {decode.printable(str(file))}: no image in it, or no permission")
-    return torch.from_numpy(decode.decode(file, shape).copy())
+    return torch.from_numpy(decode.decode(file, facts.image_shape, facts.grey_range).copy())
 
 
 @torch.no_grad()
