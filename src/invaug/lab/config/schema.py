@@ -39,8 +39,9 @@ class Data(Record):
     image_size: int | None = Field(None, ge=1, le=8192, description="side to resize images to")
     workers: int = Field(2, ge=0, le=1024, description="processes that decode image files")
     on_bad: Literal["stop", "skip"] = Field(
-        "stop", description="what to do about unreadable image files; skip leaves out at most 1 %"
+        "stop", description="what to do about unreadable image files; skip leaves out at most max_bad"
     )
+    max_bad: float = Field(0.01, ge=0, lt=1, description="share of the image files that --on-bad skip may leave out")
 
     @model_validator(mode="after")
     def _check(self) -> Data:

@@ -31,7 +31,10 @@ from invaug.lab.train.signals import Stopped
 from invaug.lab.train.state import Training, prepare
 from invaug.lab.train.summary import Measured, summarise, table_row
 
-READ_DATA = ("data_dir", "fraction", "per_class", "subset", "val_fraction", "val_fold", "image_size", "on_bad")
+READ_DATA = (
+    *("data_dir", "fraction", "per_class", "subset", "val_fraction", "val_fold"),
+    *("image_size", "on_bad", "max_bad"),
+)
 
 
 def run_one(

@@ -45,7 +45,8 @@ def check_folder(folder: Path, resume: bool) -> None:
     # a run that was killed before it wrote its config leaves these, and may be started or resumed
     left = [path for path in found if path.name == LOCK or atomic.LEFTOVER.fullmatch(path.name)]
     if resume and not (folder / CONFIG).exists() and not (left and len(left) == len(found)):
-        raise UserError(f"nothing to resume in {folder}: no {CONFIG} there; leave out --resume to start")
+        reason = f"no {CONFIG} there" if folder.exists() else "it does not exist"
+        raise UserError(f"nothing to resume in {folder}: {reason}; leave out --resume to start")
     if not resume and len(found) > len(left):
         raise UserError(f"{folder} exists and is not empty: add --resume to continue, or choose another --out")
 
