@@ -6,7 +6,7 @@ from typing import Annotated
 
 import typer
 
-from invaug.lab.cli.app import DataDir, Json, Trust, app
+from invaug.lab.cli.app import DataDir, Json, Trust, announce_torch, app
 from invaug.lab.config import build
 from invaug.lab.errors import UserError, nearest
 from invaug.lab.terminal import plain, say
@@ -29,6 +29,7 @@ def evaluate(
 
     Example: invaug evaluate runs/a --json
     """
+    announce_torch(as_json)
     from invaug.lab.evaluate.command import evaluate_run
 
     evaluate_run(run, data, data_dir, draws, images, device, as_json, trust_model=trust_model)
@@ -49,6 +50,7 @@ def certify(
 
     Example: invaug certify runs/a --images 1000
     """
+    announce_torch(as_json)
     from invaug.lab.certify.command import certify_run
 
     certify_run(run, images, data, data_dir, confidence, device, as_json, trust_model=trust_model)
@@ -65,6 +67,7 @@ def export(
 
     Example: invaug export runs/a --to onnx -o model.onnx
     """
+    announce_torch()
     from invaug.lab.export.command import export_run
 
     print(plain(str(export_run(run, to, output, trust_model=trust_model))))
@@ -82,6 +85,7 @@ def predict(
 
     Example: invaug predict runs/a cat.jpg photos/
     """
+    announce_torch(as_json)
     from invaug.lab.export.predict import predict_files
 
     rows = predict_files(run, images, top, trust_model=trust_model)
