@@ -19,6 +19,7 @@ SHAPES = {
     "settled": "settled",
     "turned": "turned down",
     "rising": "still rising",
+    "moving": "still moving",
     "zero": "stayed at zero",
     "short": "too short to judge",
 }
