@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Iterator, Sequence
 
+from invaug.lab.config import methods
 from invaug.lab.report.document import Document, Part, Section, Table
 from invaug.lab.report.groups import OF_THE_MACHINE, Group, group_runs, members
 from invaug.lab.report.runs import Run
@@ -89,10 +90,13 @@ def _runs(runs: Sequence[Run]) -> Table:
 
 
 def _settings(runs: Sequence[Run]) -> Table:
-    """Return the settings but those of the machine, which also are the ones that name places on a disk."""
-    known = dict.fromkeys(key for run in runs for key in run.settings)
+    """Return the settings a run's method uses but those of the machine, which are the ones that name places."""
+    used = [{key for key in run.settings if methods.is_used(run.method, key)} for run in runs]
+    known = dict.fromkeys(key for run, own in zip(runs, used, strict=True) for key in run.settings if key in own)
     keys = [key for key in known if key not in (*OF_THE_MACHINE, "data")][:MOST_SETTINGS]
-    rows = [(key, *(run.text(key) if key in run.settings else None for run in runs)) for key in keys]
+    rows = [
+        (key, *(run.text(key) if key in own else None for run, own in zip(runs, used, strict=True))) for key in keys
+    ]
     names = dict.fromkeys(name for run in runs for name in run.versions)
     rows += [(f"version of {name}", *(run.versions.get(name) for run in runs)) for name in names]
     return Table("Settings and versions", ("setting", *(run.name for run in runs)), tuple(rows), "settings")

@@ -19,11 +19,6 @@ OF_THE_MACHINE = (
 )
 """Settings that do not change what is learned; those that name places on a disk are among them."""
 FIRST = ("method", "set", "epsilon", "n_steps")  # what a label begins with
-OF_CONSTRAINTS = (
-    *("epsilon", "n_steps", "n_views", "views", "dual_lr", "gamma_init", "scoring"),
-    *("families", "ranges", "share", "depth"),
-)
-"""Settings without effect on methods that have no constraint."""
 PLAINEST = ("trivial", "none", "uniform")
 """Which method others are compared with, if it is there: the paper's own baseline first."""
 Value = Callable[[Run], float | None]
@@ -92,10 +87,7 @@ def _decisive(runs: Sequence[Run]) -> list[str]:
 
 def _effective(run: Run, key: str) -> str:
     """Return a setting as text, nothing where it has no effect on the run's method."""
-    has_effect = key not in OF_CONSTRAINTS or methods.is_constrained(run.method)
-    if not has_effect or (key == "n_steps" and run.method == "uniform"):
-        return ""
-    value = run.settings.get(key)
+    value = run.settings.get(key) if methods.is_used(run.method, key) else None
     return "" if value is None else f"{value:g}" if isinstance(value, float) else plain(str(value))
 
 
