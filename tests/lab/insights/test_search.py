@@ -49,14 +49,14 @@ def test_the_search_finds_how_far_each_family_is_learned_to_an_eighth(tmp_path):
     full = {name: explicit_ranges(name, ranges) for name, ranges in given.items()}
     law, found = answer_of_law(tmp_path, {"turn": 0.6, "flip": 0.0, "move": 1.0, "shear": 0.05}, full, seeds=2)
     assert law.names == ["seed-0", "seed-1", "round-1", "round-2", "round-3"]
-    factors = {finding.name: finding.factor for finding in found.findings}
+    factors = {finding.name: finding.factor for finding in found.families}
     assert factors == {"turn": 0.5, "flip": 0.0, "move": 1.0, "shear": 0.0}
     assert found.suggested == {"TranslateX": (0.0, 8.0), "Rotate": (0.0, 80.0)}
 
 
 def test_gamma_is_the_mean_over_seeds_with_students_interval(tmp_path):
     full = {"turn": explicit_ranges("turn", {"Rotate": 160})}
-    (turn,) = answer_of_law(tmp_path, {"turn": 0.0}, full, seeds=3, rounds=0)[1].findings
+    (turn,) = answer_of_law(tmp_path, {"turn": 0.0}, full, seeds=3, rounds=0)[1].families
     assert turn.gammas == [2.0, 3.0, 4.0]
     assert turn.gamma.mean == 3.0
     assert turn.gamma.half == pytest.approx(4.302653 / np.sqrt(3), rel=1e-4)
@@ -70,7 +70,7 @@ def test_words_agree_with_the_numbers(tmp_path):
     assert any(line.split()[:4] == ["turn", "2.00", "not", "learned"] for line in said)
     assert any("it is learned up to Rotate ±40°." in line for line in said)
     assert any("colour" in line and "changes none of the images" in line for line in said)
-    assert found.findings[0].gamma.mean > MOSTLY
+    assert found.families[0].gamma.mean > MOSTLY
 
 
 def test_a_training_that_failed_ends_the_search_with_its_reason(tmp_path):

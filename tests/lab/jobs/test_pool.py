@@ -51,7 +51,7 @@ def make_jobs(folder: Path, n: int) -> list[Job]:
 
 
 def run(jobs: Iterator[Job], ended, at_once: int = 2) -> None:
-    with bar(5, Screen(quiet=True), quiet=True) as shown:
+    with bar(5, Screen(quiet=True), "invaug tune digits") as shown:
         pool.run_jobs(jobs, shown, at_once=at_once, ended=ended)
 
 
@@ -70,9 +70,10 @@ def test_no_more_jobs_run_at_once_than_asked_and_the_next_one_may_depend_on_what
     assert workers.stopped
 
 
-def test_a_signal_stops_the_workers(tmp_path, workers):
-    with pytest.raises(Stopped):
+def test_a_signal_stops_the_workers_and_names_the_command_that_resumes(tmp_path, workers):
+    with pytest.raises(Stopped, match="stopped and saved; resume with: invaug tune digits") as stopped:
         run(iter(make_jobs(tmp_path, 3)), lambda _: os.kill(os.getpid(), signal.SIGTERM))
+    assert stopped.value.signum == signal.SIGTERM
     assert workers.stopped
 
 

@@ -14,8 +14,8 @@ from invaug.lab.jobs import ray_jobs
 from invaug.lab.jobs.job import Job
 
 
-class TaskError(Exception):
-    """Stands for RayTaskError."""
+class TaskError(ConnectionError):
+    """Stands for RayTaskError, which is a RayError."""
 
     def __init__(self, cause: Exception) -> None:
         super().__init__(str(cause))
@@ -29,7 +29,7 @@ class FakeRay:
         self.result_of, self.results = result_of, {}
         self.cancelled: list[str] = []
         self.is_down = False
-        self.exceptions = SimpleNamespace(RayTaskError=TaskError, RayError=ConnectionError)
+        self.exceptions = SimpleNamespace(RayError=ConnectionError)
 
     def remote(self, **_: Any) -> Any:
         return lambda _: SimpleNamespace(remote=self.start)

@@ -52,7 +52,8 @@ def test_the_list_names_everything_and_a_dry_run_trains_nothing(tmp_path, monkey
     listed = json.loads(invoke("--list", "--json")[1])
     assert [entry["name"] for entry in listed] == list(NAMES)
     assert listed[1]["paper"]["cifar10 wrn-40-2 wide constrained: test_accuracy"] == {"mean": 97.05, "spread": 0.18}
-    assert all(name in invoke("--list")[1] for name in NAMES)
+    shown = invoke("--list")[1]
+    assert all(name in shown for name in NAMES)
     for name, scale in (("table-1", "full"), ("table-bias", "small"), ("figure-dual", "small")):
         planned = json.loads(invoke(name, "--scale", scale, "--dry-run", "--json")[1])
         assert [cell["cell"] for cell in planned["cells"]] == [cell.label for cell in plan_of(name, scale).cells]

@@ -8,7 +8,7 @@ import pytest
 
 from invaug.lab.config import build as configs
 from invaug.lab.jobs import job as lab_job
-from invaug.lab.reproduce import experiments, paper, runs
+from invaug.lab.reproduce import cells, experiments
 from invaug.lab.reproduce.cells import SCALES
 from invaug.lab.reproduce.experiments import find
 from invaug.lab.reproduce.request import Request
@@ -17,7 +17,7 @@ from tests.support.experiments import EVERY, NAMES, plan_of
 
 def test_every_experiment_has_a_plan_and_a_place_in_the_paper():
     assert tuple(experiments.all_experiments()) == NAMES
-    assert tuple(paper.PUBLISHED) == NAMES
+    assert tuple(cells.PUBLISHED) == NAMES
 
 
 @pytest.mark.parametrize(("name", "scale"), EVERY)
@@ -34,12 +34,12 @@ def test_every_cell_is_a_valid_config_without_a_seed(name, scale):
 
 @pytest.mark.parametrize(("name", "scale"), EVERY)
 def test_what_stands_beside_a_cell_is_in_the_paper(name, scale):
-    entries = {entry for entry, _ in paper.PUBLISHED[name].numbers}
+    entries = {entry for entry, _ in cells.PUBLISHED[name].numbers}
     assert {cell.beside for cell in plan_of(name, scale).cells} - {""} <= entries
 
 
 def all_jobs(scale: str) -> list[tuple[str, lab_job.Job]]:
-    return [(name, job) for name in NAMES for job in runs.jobs_of(Request(find(name), scale))]
+    return [(name, job) for name in NAMES for job in Request(find(name), scale).runs()]
 
 
 @pytest.mark.parametrize("scale", SCALES)
@@ -60,6 +60,6 @@ def test_no_two_cells_share_a_folder_with_different_configs_and_no_config_is_tra
     [("figure-dual", "figure-epsilon"), ("figure-steps-dual", "figure-steps"), ("figure-levels", "figure-frequency")],
 )
 def test_figures_of_the_same_runs_train_nothing_of_their_own(name, other, scale):
-    mine = {job.folder for job in runs.jobs_of(Request(find(name), scale))}
-    assert mine <= {job.folder for job in runs.jobs_of(Request(find(other), scale))}
+    mine = {job.folder for job in Request(find(name), scale).runs()}
+    assert mine <= {job.folder for job in Request(find(other), scale).runs()}
     assert Request(find(name), scale).seconds(shared=False) == 0

@@ -11,7 +11,7 @@ import pytest
 from invaug.lab.config import build as configs
 from invaug.lab.config.resolve import resolve
 from invaug.lab.data.load import load_dataset
-from invaug.lab.reproduce import full, paper
+from invaug.lab.reproduce import cells, full
 from invaug.lab.train import problem
 from tests.support.experiments import plan_of
 
@@ -36,8 +36,8 @@ def test_full_scale_has_as_many_runs_as_the_paper():
     assert len(levels) * plan_of("figure-epsilon", "full").seeds == 8 * 5 * 2
     assert counted("figure-steps")[1] == 2 * 2 * 4 * 4  # datasets, presets, steps, repetitions
     assert counted("table-synthetic", end="paper")[0] == 16
-    assert len(paper.PUBLISHED["table-synthetic"].numbers) == 12 * 4
-    assert len(paper.PUBLISHED["table-1"].numbers) == 5 * 6
+    assert len(cells.PUBLISHED["table-synthetic"].numbers) == 12 * 4
+    assert len(cells.PUBLISHED["table-1"].numbers) == 5 * 6
     assert counted("table-bias") == (3, 15)
 
 

@@ -36,7 +36,7 @@ def test_the_page_says_what_is_still_to_be_run(tmp_path):
 def test_the_page_in_docs_is_the_one_the_results_make():
     root = ROOT
     text = (root / "docs" / "reproduce.md").read_text(encoding="utf-8")
-    assert text == page.write_page(root / "results"), page.COMMAND
+    assert text == page.write_page(root / "results"), "python -m invaug.lab.reproduce -o docs/reproduce.md"
 
 
 def test_tables_and_the_page_are_made_without_torch(tmp_path):

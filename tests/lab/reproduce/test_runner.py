@@ -23,7 +23,7 @@ from invaug.lab.config import build as configs
 from invaug.lab.errors import UserError
 from invaug.lab.jobs import job as lab_job
 from invaug.lab.jobs import processes, progress, train_job
-from invaug.lab.reproduce import experiments, rows, runner, runs
+from invaug.lab.reproduce import experiments, rows, runner
 from invaug.lab.reproduce.cells import Cell, Experiment, ScalePlan
 from invaug.lab.reproduce.experiments import find
 from invaug.lab.reproduce.outcome import Outcome
@@ -44,7 +44,7 @@ def request(folder: Path, experiment: Experiment, **given: Any) -> Request:
 def finished(tmp_path_factory) -> tuple[Path, Request, Outcome]:
     folder = tmp_path_factory.mktemp("tiny")
     given = request(folder, tiny(write_digits(folder)))
-    return folder, given, runner.run_experiment(given, Screen(quiet=True), quiet=True)
+    return folder, given, runner.run_experiment(given, Screen(quiet=True))
 
 
 def test_an_experiment_ends_with_a_row_a_run_and_the_interval_of_scipy(finished):
@@ -67,7 +67,7 @@ def test_an_experiment_ends_with_a_row_a_run_and_the_interval_of_scipy(finished)
 
 def test_test_images_are_measured_once_at_the_end(finished):
     _, given, found = finished
-    for job in runs.jobs_of(given):
+    for job in given.runs():
         rows = record.read(job.folder)
         assert ["test_accuracy" in row for row in rows] == [False, True]
         assert ["train_clean_accuracy" in row for row in rows] == [False, True]
@@ -78,7 +78,7 @@ def test_test_images_are_measured_once_at_the_end(finished):
 def test_what_is_done_is_not_trained_again(finished, monkeypatch):
     folder, given, found = finished
     monkeypatch.setattr(train_job.Trainer, "__call__", lambda *_: pytest.fail("trained again"))
-    again = runner.run_experiment(given, Screen(quiet=True), quiet=True)
+    again = runner.run_experiment(given, Screen(quiet=True))
     assert again.as_json() == found.as_json()
     alone = Outcome(given.experiment, "small", rows.read(folder / "results" / "tiny" / "small.jsonl"))
     assert alone.table() == found.table()
@@ -88,7 +88,7 @@ def test_a_folder_with_another_config_is_refused(finished):
     folder, given, _ = finished
     other = replace(given, experiment=tiny(folder / "some-digits.npz", lr=0.01))
     with pytest.raises(UserError, match=r"none.seed-0 holds a run with other settings: choose another --out"):
-        runner.run_experiment(other, Screen(quiet=True), quiet=True)
+        runner.run_experiment(other, Screen(quiet=True))
 
 
 def test_planted_digits_under_three_constraints_have_a_gamma_each_and_inputs_in_0_to_1(tmp_path):
@@ -97,7 +97,7 @@ def test_planted_digits_under_three_constraints_have_a_gamma_each_and_inputs_in_
     numbers = find("table-synthetic").measures
     plan = ScalePlan((Cell("planted", settings, unit_inputs=True),), 1)
     found = runner.run_experiment(
-        request(tmp_path, Experiment("tiny", "", "", numbers, {"small": plan})), Screen(quiet=True), quiet=True
+        request(tmp_path, Experiment("tiny", "", "", numbers, {"small": plan})), Screen(quiet=True)
     )
     assert [found.mean("planted", number) is not None for number in numbers] == [True] * 3
     written = configs.read_toml(tmp_path / "runs" / "tiny-small" / "planted" / "seed-0" / "config.toml")
@@ -107,7 +107,7 @@ def test_planted_digits_under_three_constraints_have_a_gamma_each_and_inputs_in_
 
 def test_a_run_that_fails_is_counted_and_the_others_go_on(tmp_path):
     experiment = tiny(write_digits(tmp_path), lr=1e30, seeds=1)
-    found = runner.run_experiment(request(tmp_path, experiment), Screen(quiet=True), quiet=True)
+    found = runner.run_experiment(request(tmp_path, experiment), Screen(quiet=True))
     assert (found.counts("none"), found.counts("ours")) == ((0, 1, 0), (1, 0, 0))
     (failed,) = [row for row in found.rows if row.status == FAILED]
     assert "loss is" in failed.more["reason"] or "gradient" in failed.more["reason"]
@@ -163,7 +163,7 @@ def test_a_killed_experiment_goes_on_and_a_stopped_one_says_how_both_to_the_same
     monkeypatch.setattr(experiments, "all_experiments", lambda: {"tiny": experiment})
     monkeypatch.setattr(sys, "argv", ["invaug", "reproduce", "tiny"])
     with monkeypatch.context() as patched:
-        patched.setattr(progress.Bar, "reached", lambda *_: os.kill(os.getpid(), signal.SIGTERM))
+        patched.setattr(progress.Bar, "advance", lambda *_: os.kill(os.getpid(), signal.SIGTERM))
         with pytest.raises(SystemExit) as ended:
             main.main()
     assert ended.value.code == 143
@@ -172,7 +172,7 @@ def test_a_killed_experiment_goes_on_and_a_stopped_one_says_how_both_to_the_same
     assert code == 0
     assert Path(json.loads(shown)["report"]).is_file()
     broken = {cell["cell"]: cell["ours"] for cell in json.loads(shown)["cells"]}
-    whole = runner.run_experiment(request(tmp_path / "whole", experiment), Screen(quiet=True), quiet=True)
+    whole = runner.run_experiment(request(tmp_path / "whole", experiment), Screen(quiet=True))
     for cell in ("none", "ours"):
         assert whole.mean(cell, "test_accuracy") == broken[cell]["test_accuracy"]["mean"]
     assert whole.mean("ours", "gamma") == broken["ours"]["gamma"]["mean"]
@@ -191,8 +191,8 @@ def test_several_processes_give_the_numbers_of_one_whoever_is_killed_on_the_way(
 
     monkeypatch.setattr(processes.Processes, "start", start)
     monkeypatch.setenv("OMP_NUM_THREADS", "1")
-    beside = replace(given, out=tmp_path / "runs", results=tmp_path / "results", jobs=2, n_seeds=2, only=("ours",))
-    found = runner.run_experiment(beside, Screen(quiet=True), quiet=True)
+    beside = replace(given, out=tmp_path / "runs", results=tmp_path / "results", jobs=2, seeds=2, only=("ours",))
+    found = runner.run_experiment(beside, Screen(quiet=True))
     assert killed.count("ours seed 0") == 1
     assert killed.count("ours seed 1") == processes.STARTS
     assert found.counts("ours") == (1, 1, 0)

@@ -24,8 +24,8 @@ from invaug.lab.evaluate import measure
 from invaug.lab.jobs import train_job
 from invaug.lab.run import folder as run
 from invaug.lab.train.display import Screen
-from invaug.lab.tune import show
 from invaug.lab.tune.command import TuneRequest, tune
+from invaug.lab.tune.search import as_table
 from tests.support.runs import write_digits
 
 SMALL = {"model": "cnn-small", "epochs": 2, "batch_size": 32, "workers": 0, "threads": 1, "dual_lr": 0.05}
@@ -49,7 +49,7 @@ def tuned(tmp_path_factory):
     folder = tmp_path_factory.mktemp("tune")
     write_digits(folder)
     given = request(folder)
-    return folder, given, *tune(given, Screen(quiet=True), quiet=True)
+    return folder, given, *tune(given, Screen(quiet=True))
 
 
 def test_every_fold_is_measured_on_the_images_it_did_not_train_on(tuned):
@@ -102,9 +102,9 @@ def test_another_search_in_the_same_folder_is_refused_and_nothing_is_lost(tuned)
     before = (given.out / "plan.json").read_bytes()
     for other in ({"folds": 3}, {"search": ("lr=0.1,0.2",)}):
         with pytest.raises(UserError, match=r"tuned holds another search: choose another --out"):
-            tune(request(folder, **other), Screen(quiet=True), quiet=True)
+            tune(request(folder, **other), Screen(quiet=True))
     with pytest.raises(UserError, match=r"--folds 40 needs as many training images of every class: class \d has"):
-        tune(request(folder, folds=40, out=folder / "many"), Screen(quiet=True), quiet=True)
+        tune(request(folder, folds=40, out=folder / "many"), Screen(quiet=True))
     assert not (folder / "many").exists()
     assert (given.out / "plan.json").read_bytes() == before
 
@@ -119,7 +119,7 @@ def test_a_model_of_the_users_own_is_tuned_for_naming_it_is_trusting_it(tmp_path
     monkeypatch.syspath_prepend(tmp_path)
     given = request(tmp_path)
     given = replace(given, settings={**given.settings, "model": "my_own_net:net", "epochs": 1}, search=("lr=0.1",))
-    trials, best = tune(given, Screen(quiet=True), quiet=True)
+    trials, best = tune(given, Screen(quiet=True))
     assert [len(trial.numbers("held_out_accuracy")) for trial in trials] == [2]
     assert best is trials[0]
 
@@ -184,7 +184,7 @@ def test_killed_workers_and_a_stop_lose_nothing(tuned, tmp_path):
     assert 0 < len(outcomes(tmp_path)) < 4
     given = TuneRequest({"data": "some-digits.npz", **SMALL}, (LEVELS,), folds=2, out=tmp_path / "tuned")
     with contextlib.chdir(tmp_path):
-        tune(given, Screen(quiet=True), quiet=True)
+        tune(given, Screen(quiet=True))
     assert outcomes(tmp_path) == outcomes(tuned[0])
 
 
@@ -194,7 +194,7 @@ def test_optuna_searches_ranges_and_goes_on_with_what_it_asked(tmp_path, monkeyp
     given = request(
         tmp_path, search=("epsilon=0.1:2.5", "lr=0.001:0.3", "n_steps=1:2", "optimizer=sgd,adamw"), trials=3
     )
-    first, best = tune(given, Screen(quiet=True), quiet=True)
+    first, best = tune(given, Screen(quiet=True))
     assert len(first) == 3
     for trial in first:
         assert 0.1 <= trial.params["epsilon"] <= 2.5
@@ -213,17 +213,17 @@ def test_optuna_searches_ranges_and_goes_on_with_what_it_asked(tmp_path, monkeyp
     )
     assert first[0].params == asked_first.params
     monkeypatch.setattr(train_job.Trainer, "__call__", lambda *_: pytest.fail("trained again"))
-    again, same = tune(given, Screen(quiet=True), quiet=True)
+    again, same = tune(given, Screen(quiet=True))
     assert [trial.params for trial in again] == [trial.params for trial in first]
     assert same.params == best.params
 
 
 def test_a_combination_that_fails_is_counted_and_another_is_best(tmp_path):
     write_digits(tmp_path)
-    trials, best = tune(request(tmp_path, search=("lr=1e30,0.05",)), Screen(quiet=True), quiet=True)
+    trials, best = tune(request(tmp_path, search=("lr=1e30,0.05",)), Screen(quiet=True))
     assert [len(trial.failures) for trial in trials] == [2, 0]
     assert best.params == {"lr": 0.05}
-    rows = show.as_table(trials, best).rows
+    rows = as_table(trials, best).rows
     assert [row[-2:] for row in rows] == [(0, "best"), (2, "")]
 
 
@@ -242,7 +242,7 @@ def test_data_with_validation_images_of_its_own_needs_no_folds(tmp_path, monkeyp
         ("epsilon=0.5,1",),
         out=tmp_path / "tuned",
     )
-    trials, _ = tune(given, Screen(quiet=True), quiet=True)
+    trials, _ = tune(given, Screen(quiet=True))
     assert [len(trial.jobs) for trial in trials] == [1, 1]
     assert all(trial.is_complete for trial in trials)
 

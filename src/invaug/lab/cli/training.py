@@ -158,6 +158,6 @@ def reproduce(
     """
     from invaug.lab.reproduce.command import run_reproduce
 
-    cells: dict[str, Any] = {"n_seeds": seeds, "only": tuple(only or ()), "without": tuple(without or ())}
+    cells: dict[str, Any] = {"seeds": seeds, "only": tuple(only or ()), "without": tuple(without or ())}
     places: dict[str, Any] = {"out": out, "results": results, "data_dir": data_dir, "jobs": jobs, "on": on}
     run_reproduce(name, scale=scale, listing=listing, dry_run=dry_run, as_json=as_json, **cells, **places)

@@ -13,19 +13,16 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from torch import Tensor
-
-from invaug.lab.config.build import build, read_toml
-from invaug.lab.config.levels import RESILIENT
+from invaug.lab.config.build import build, read, read_toml
 from invaug.lab.data.batches import batches
-from invaug.lab.data.load import Dataset, load_dataset, peek_dataset
+from invaug.lab.data.load import load_dataset, peek_dataset
 from invaug.lab.errors import UserError, nearest
 from invaug.lab.insights.families import N_SEEN, Ranges, explicit_ranges, leave_out_idle, usual_families
 from invaug.lab.insights.search import InsightsPlan, answer_by
 from invaug.lab.insights.verdicts import Answer, as_toml, summary_lines
 from invaug.lab.jobs.pool import PROCESSES, check_start, run_jobs
-from invaug.lab.jobs.progress import bar
-from invaug.lab.jobs.resume import resumable, resume_command
+from invaug.lab.jobs.progress import bar, show
+from invaug.lab.jobs.verbs import resume_command
 from invaug.lab.report.command import report_runs
 from invaug.lab.run import atomic
 from invaug.lab.run.documents import INSIGHTS
@@ -33,9 +30,6 @@ from invaug.lab.run.folder import check_usable
 from invaug.lab.train.display import Screen
 from invaug.lab.train.folders import free_folder
 
-RULE = {"rule": RESILIENT, "alpha": 1.0, "base": "clean", "cap": 1.0}
-"""With alpha 1, gamma is the gap itself, as a share of the loss of a guess. The cap keeps a symmetry that the labels do
-not have at most as heavy as the clean images, so that it does not spoil the others."""
 LARGEST_SIDE = 64  # of the images of the small network
 HELD_OUT = 0.2
 TRANSFORMED = 1.0  # transformed images per clean one, shared by all families
@@ -63,25 +57,22 @@ class InsightsRequest:
     def command(self, folder: Path) -> str:
         """Return the command that resumes."""
         flags = {"out": folder, **{key: value for key, value in vars(self).items() if key not in ("data", "out")}}
-        return resume_command("insights", self.data, flags, vars(InsightsRequest("")))
+        return resume_command("insights", self.data, flags, vars(InsightsRequest))
 
 
 def run_insights(request: InsightsRequest, as_json: bool) -> None:
     """Answer for a dataset and print what was found, for people or as one JSON document."""
-    console = Screen()
-    answer, folder = insights(request, console, quiet=as_json)
+    console = Screen(quiet=as_json)
+    answer, folder = insights(request, console)
     if answer.suggested:
         atomic.write_text(folder / SUGGESTED, as_toml(answer))
     (page,) = report_runs([folder])
-    if as_json:
-        print(json.dumps({**answer.as_json(), "folder": str(folder), "report": str(page)}))
-        return
     config = [f"config: {folder / SUGGESTED}, for invaug train --config"] if answer.suggested else []
-    for line in (*summary_lines(answer), *config, f"report: {page}"):
-        console.print(line, highlight=False, soft_wrap=True)
+    lines = (*summary_lines(answer), *config, f"report: {page}")
+    show(console, lines, {**answer.as_json(), "folder": str(folder), "report": str(page)})
 
 
-def insights(request: InsightsRequest, console: Screen, *, quiet: bool = False) -> tuple[Answer, Path]:
+def insights(request: InsightsRequest, console: Screen) -> tuple[Answer, Path]:
     """Answer for a dataset; return the answer and the folder it is in."""
     check_start("insights", request.on)
     if request.out:
@@ -91,7 +82,7 @@ def insights(request: InsightsRequest, console: Screen, *, quiet: bool = False) 
     folder.mkdir(parents=True, exist_ok=True)
     atomic.write_text(folder / PLAN, json.dumps(asdict(plan)))
     places = {"data_dir": request.data_dir} if request.data_dir else {}
-    with resumable(request.command(folder)), bar(plan.seeds + plan.rounds, console, quiet) as shown:
+    with bar(plan.seeds + plan.rounds, console, request.command(folder)) as shown:
         train = partial(run_jobs, bar=shown, at_once=request.jobs, on=request.on)
         answer = answer_by(plan, folder, places, train)
     atomic.write_text(folder / INSIGHTS, json.dumps(answer.as_json()))
@@ -102,44 +93,30 @@ def plan_for(request: InsightsRequest) -> InsightsPlan:
     """Return what will be trained: the families that change the images, and the settings of every training."""
     how = data_settings(request)
     dataset = load_dataset(request.data, data_dir=request.data_dir, with_test=False, **how)
-    if len(dataset.classes) < 2:
-        raise UserError(
-            f"{request.data} has one class ({dataset.classes[0]}): labels that never differ have no symmetry to learn"
-        )
     _, height, width = dataset.image_shape
-    families, idle = leave_out_idle(chosen_families(request, height, width), some_images(dataset))
+    some = next(iter(batches(dataset.train, N_SEEN, epoch=0, seed=0, shuffle=True))).images
+    families, idle = leave_out_idle(chosen_families(request, height, width), some)
     if not families:
         raise UserError(f"none of the families changes the images of {request.data}: {', '.join(idle)}")
     batch = max(8, min(128, len(dataset.train) // 16))
     settings = {
+        **read(Path(__file__).with_name("training.toml")),
         "data": request.data,
-        "method": "constrained",
-        "views": "both",
-        "epsilon": RULE,
         "model": request.model,
         "epochs": request.epochs,
         "batch_size": batch,
         "share": min(1.0, max(TRANSFORMED / len(families), 8 / batch)),
-        "crop": 0,
-        "cutout": 0,
-        "flip": "no",
-        "resized_crop": "no",
-        "checkpoint_minutes": 1.0,
         **how,
     }
-    settings = {key: value for key, value in settings.items() if value is not None}
     return InsightsPlan(request.data, families, idle, request.seeds, request.rounds, settings)
 
 
 def data_settings(request: InsightsRequest) -> dict[str, Any]:
     """Return how the data is read: as few and as small images as will do, a fifth of them held out."""
     n_images, (_, height, width), has_own = peek_dataset(request.data, data_dir=request.data_dir)
-    too_large = request.image_size is None and max(height, width) > LARGEST_SIDE
-    return {
-        "fraction": min(1.0, request.images / n_images),
-        "val_fraction": 0.0 if has_own else HELD_OUT,
-        "image_size": LARGEST_SIDE if too_large else request.image_size,
-    }
+    size = request.image_size or (LARGEST_SIDE if max(height, width) > LARGEST_SIDE else None)
+    how = {"fraction": min(1.0, request.images / n_images), "val_fraction": 0.0 if has_own else HELD_OUT}
+    return {**how, "image_size": size} if size else how
 
 
 def chosen_families(request: InsightsRequest, height: int, width: int) -> dict[str, Ranges]:
@@ -155,11 +132,6 @@ def chosen_families(request: InsightsRequest, height: int, width: int) -> dict[s
         if name not in families:
             raise UserError(f"unknown family {name}, {nearest(name, families)}")
     return {name: ranges for name, ranges in families.items() if name in (request.only or families)}
-
-
-def some_images(dataset: Dataset) -> Tensor:
-    """Return training images that show what a family does."""
-    return next(iter(batches(dataset.train, N_SEEN, epoch=0, seed=0, shuffle=True))).images
 
 
 def folder_for(out: Path | None, plan: InsightsPlan) -> Path:

@@ -51,17 +51,17 @@ class Answer:
 
     data: str
     model: str
-    accuracies: list[float]
+    clean_accuracy: list[float]
     """On clean held-out images, one per seed."""
-    findings: list[Finding]
-    idle: list[str]
+    families: list[Finding]
+    unchanged: list[str]
     """Families that change none of the images."""
     seconds: float
 
     @property
     def ranking(self) -> list[Finding]:
         """The families, the smallest gamma first."""
-        return sorted(self.findings, key=lambda finding: (finding.gamma.mean, fmean(finding.losses)))
+        return sorted(self.families, key=lambda finding: (finding.gamma.mean, fmean(finding.losses)))
 
     @property
     def suggested(self) -> Ranges:
@@ -70,17 +70,9 @@ class Answer:
 
     def as_json(self) -> dict[str, Any]:
         """Return everything, for machines and for the page."""
-        return {
-            "data": self.data,
-            "model": self.model,
-            "clean_accuracy": self.accuracies,
-            "families": [_row(found, self) for found in self.ranking],
-            "unchanged": self.idle,
-            "seconds": self.seconds,
-            "suggested": self.suggested,
-            "code": as_code(self),
-            "toml": as_toml(self),
-        }
+        families = [_row(found, self) for found in self.ranking]
+        suggestion = {"suggested": self.suggested, "code": as_code(self), "toml": as_toml(self)}
+        return {**vars(self), "families": families, **suggestion}
 
 
 def _row(found: Finding, answer: Answer) -> dict[str, Any]:
@@ -97,7 +89,7 @@ def _row(found: Finding, answer: Answer) -> dict[str, Any]:
 
 def explain(found: Finding, answer: Answer) -> str:
     """Return in one sentence what the gamma of a family means."""
-    clean, under = fmean(answer.accuracies), fmean(found.accuracies)
+    clean, under = fmean(answer.clean_accuracy), fmean(found.accuracies)
     gap = f"{fmean(found.gammas):.1%} of the loss of a guess is left on training images"
     right = f"{under:.0%} of held-out images classified correctly under it, {clean:.0%} without"
     numbers = f"{gap} ({in_words(found.ranges)}; {right})"
@@ -126,17 +118,17 @@ def as_toml(answer: Answer) -> str:
 
 def summary_lines(answer: Answer) -> Iterator[str]:
     """Yield the answer for people: ranking, sentences, suggestion."""
-    n, accuracy = len(answer.accuracies), fmean(answer.accuracies)
+    n, accuracy = len(answer.clean_accuracy), fmean(answer.clean_accuracy)
     seeds = f"{n} seed{'s' * (n > 1)}"
     yield f"{answer.data}: {answer.model}, {seeds}, {accuracy:.1%} of held-out images classified correctly"
     yield "gamma: the gap between transformed and clean loss left on training images, as a share of the loss of a guess"
     yield ""
-    width = max(20, *(len(found.name) for found in answer.findings))
+    width = max(20, *(len(found.name) for found in answer.families))
     yield f"{'family':{width}}  {'gamma':>14}  verdict         learned up to"
     for found in answer.ranking:
         far = in_words(found.learned) if found.learned else "none"
         yield f"{found.name:{width}}  {found.gamma.text('.2f'):>14}  {found.verdict:14}  {far}"
-    for name in answer.idle:
+    for name in answer.unchanged:
         yield f"{name:{width}}  {'-':>14}  {'-':14}  changes none of the images"
     yield ""
     first = answer.ranking[0]

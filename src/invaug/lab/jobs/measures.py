@@ -137,7 +137,10 @@ def extras(config: Config, rows: Sequence[Row]) -> dict[str, Any]:
         return {}
     count = min(POINTS, len(rows))
     chosen = sorted({round(i * (len(rows) - 1) / max(count - 1, 1)) for i in range(count)})
-    curve = {"epoch": [rows[i]["epoch"] for i in chosen], "gamma": [_rounded(rows[i]["gamma"]) for i in chosen]}
+    curve = {
+        "epoch": [rows[i]["epoch"] for i in chosen],
+        "gamma": [[round(gamma, 4) for gamma in rows[i]["gamma"]] for i in chosen],
+    }
     if config.families:
         return {"curve": curve}
     ends = {"first": rows[0], "last": rows[-1]}
@@ -146,7 +149,3 @@ def extras(config: Config, rows: Sequence[Row]) -> dict[str, Any]:
         "kept": {name: operations(row) for name, row in ends.items()},
         "levels": {name: levels(row) for name, row in ends.items()},
     }
-
-
-def _rounded(values: Sequence[float]) -> list[float]:
-    return [round(value, 4) for value in values]

@@ -3,12 +3,13 @@
 import re
 import time
 from collections.abc import Callable, Iterable, Iterator
+from functools import partial
 from typing import Protocol
 
 from invaug.lab.environment import under_torchrun
 from invaug.lab.errors import UserError, nearest
 from invaug.lab.jobs.job import Job, unfinished
-from invaug.lab.jobs.progress import Bar, epochs_of
+from invaug.lab.jobs.progress import Bar
 from invaug.lab.train.signals import Signals, Stopped
 
 PROCESSES, RAY = "processes", "ray"
@@ -79,8 +80,8 @@ def train_in_turn(jobs: Iterator[Job], bar: Bar, ended: Ended, signals: Signals)
     trainer = Trainer()
     for job in jobs:
         stop_if(signals)
-        bar.start(job)
-        trainer(job, lambda job=job: bar.reached(job, epochs_of(job)))  # type: ignore[misc]
+        bar.advance(job)
+        trainer(job, partial(bar.advance, job))
         ended(job)
 
 
@@ -97,14 +98,14 @@ def train_side_by_side(
                 job = next(jobs, None)
                 more = job is not None
                 if job:
-                    bar.start(job)
+                    bar.advance(job)
                     workers.start(job)
                     running.append(job)
             for job in workers.collect():
                 running.remove(job)
                 ended(job)
             for job in running:
-                bar.reached(job, epochs_of(job))
+                bar.advance(job)
             time.sleep(POLL)
     finally:
         workers.stop()

@@ -39,8 +39,7 @@ class Process:
     def last_line(self) -> str:
         """Return the last line of its output."""
         self.output.seek(0)
-        lines = self.output.read().decode(errors="replace").split("\n")
-        return next((line.strip() for line in reversed(lines) if line.strip()), "")
+        return self.output.read().decode(errors="replace").strip().rpartition("\n")[2].strip()
 
     def stop(self) -> None:
         """Wait until it has saved and ended; kill it if it does not."""

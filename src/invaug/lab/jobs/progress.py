@@ -1,6 +1,7 @@
-"""The progress of many jobs: one bar over all of them on a terminal, a line for each that ends elsewhere."""
+"""What many jobs show: one bar over all of them on a terminal, a line for each that ends elsewhere, the outcome."""
 
-from collections.abc import Callable, Iterator, Mapping
+import json
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any
@@ -11,6 +12,7 @@ from invaug.lab.jobs.job import Job
 from invaug.lab.jobs.measures import HELD_OUT, TEST
 from invaug.lab.run import record
 from invaug.lab.train.display import Screen
+from invaug.lab.train.signals import Stopped
 
 Cost = Callable[[Job], float]
 
@@ -22,7 +24,6 @@ class Bar:
     progress: Progress
     task: Any
     console: Screen
-    quiet: bool
     most: int
     cost: Cost
     ended: int = 0
@@ -30,18 +31,15 @@ class Bar:
     """How much of each running job is done, by its name."""
     done_cost: float = 0.0
 
-    def start(self, job: Job) -> None:
-        """Name the job."""
-        self.running[job.name] = 0.0
-        self._show()
-
     def skip(self, job: Job) -> None:
         """Count a job that was done before."""
         self.done_cost += self.cost(job)
         self.ended += 1
 
-    def reached(self, job: Job, epochs: int) -> None:
-        """Move to the epoch that a job has reached."""
+    def advance(self, job: Job) -> None:
+        """Name the job, and move to the epoch that it has reached by its record."""
+        path = job.folder / record.NAME
+        epochs = path.read_bytes().count(b"\n") if path.is_file() else 0
         self.running[job.name] = min(epochs / job.config().train.epochs, 1.0) * self.cost(job)
         self._show()
 
@@ -50,23 +48,14 @@ class Bar:
         self.running.pop(job.name, None)
         self.skip(job)
         self._show()
-        if not self.quiet:
-            found = job.found()
-            result = _accuracy(found["numbers"]) if found else "failed"
-            line = f"{self.ended} of {self.most}: {job.name}: {result}"
-            self.console.print(line, highlight=False, soft_wrap=True)
+        found = job.found()
+        result = _accuracy(found["numbers"]) if found else "failed"
+        line = f"{self.ended} of {self.most}: {job.name}: {result}"
+        self.console.print(line, highlight=False, soft_wrap=True)
 
     def _show(self) -> None:
         now = f"run {min(self.ended + 1, self.most)} of {self.most}: {', '.join(self.running)}"
         self.progress.update(self.task, completed=self.done_cost + sum(self.running.values()), name=now)
-
-
-def epochs_of(job: Job) -> int:
-    """Return how many epochs of a job are done, by its record."""
-    try:
-        return (job.folder / record.NAME).read_bytes().count(b"\n")
-    except OSError:
-        return 0
 
 
 def _accuracy(numbers: Mapping[str, float]) -> str:
@@ -75,18 +64,27 @@ def _accuracy(numbers: Mapping[str, float]) -> str:
 
 
 @contextmanager
-def bar(
-    most: int, console: Screen, quiet: bool, cost: Cost = lambda _: 1.0, total: float | None = None
-) -> Iterator[Bar]:
-    """Show the progress of jobs.
+def bar(most: int, console: Screen, command: str, cost: Cost = lambda _: 1.0) -> Iterator[Bar]:
+    """Show the progress of jobs; when a signal stops them, name the command that resumes.
 
     Args:
         most: How many jobs there are at most.
-        cost: What one of them costs, in any unit.
-        total: What all of them cost; without it as many as there are.
+        cost: What one of them costs, where 1 is the mean.
     """
     columns = (TextColumn("{task.fields[name]}", markup=False), BarColumn(), TimeElapsedColumn(), TimeRemainingColumn())
-    hidden = quiet or not console.is_terminal
-    with Progress(*columns, console=console, transient=True, disable=hidden) as progress:
-        task = progress.add_task("", total=most if total is None else total, name="loading")
-        yield Bar(progress, task, console, quiet, most, cost)
+    hidden = console.quiet or not console.is_terminal
+    try:
+        with Progress(*columns, console=console, transient=True, disable=hidden) as progress:
+            task = progress.add_task("", total=most, name="loading")
+            yield Bar(progress, task, console, most, cost)
+    except Stopped as error:
+        raise Stopped(error.signum, f"stopped and saved; resume with: {command}") from None
+
+
+def show(console: Screen, lines: Iterable[str], document: Mapping[str, Any]) -> None:
+    """Print the lines for people; on a quiet console, one JSON document for machines."""
+    if console.quiet:
+        print(json.dumps(document))
+        return
+    for line in lines:
+        console.print(line, highlight=False, soft_wrap=True)

@@ -59,13 +59,11 @@ def keep_result(ray: Any, task: Any, job: Job) -> None:
     """Write what a task returned."""
     try:
         result = ray.get(task)
-    except ray.exceptions.RayTaskError as error:
-        if isinstance(error.cause, UserError):
-            raise UserError(str(error.cause)) from None
-        job.fail(reason_of(error.cause or error))
-        return
-    except ray.exceptions.RayError as error:  # its worker died more often than it may
-        job.fail(reason_of(error))
+    except ray.exceptions.RayError as error:  # without a cause its worker died more often than it may
+        cause = getattr(error, "cause", None) or error
+        if isinstance(cause, UserError):
+            raise UserError(str(cause)) from None
+        job.fail(reason_of(cause))
         return
     if result.get("outcome") and job.found() is None:
         job.keep(result["outcome"])

@@ -1,12 +1,12 @@
-"""What an experiment is made of: cells, which are named configs, and claims, which are sentences with a rule."""
+"""What an experiment is made of: named configs, sentences with a rule, charts, and what the paper printed."""
 
 import tomllib
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from fnmatch import fnmatchcase
 from itertools import pairwise
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, NamedTuple
 
 Scale = Literal["full", "small"]
 SCALES: tuple[Scale, ...] = ("full", "small")
@@ -41,9 +41,9 @@ class Cell:
 class ScalePlan:
     """The runs of an experiment at one scale."""
 
-    cells: tuple[Cell, ...]
+    cells: Sequence[Cell]
     seeds: int
-    notes: tuple[str, ...] = ()
+    notes: Sequence[str] = ()
     lacks: str = ""
     """Why none of it can run, if so."""
 
@@ -93,32 +93,35 @@ class Claim:
         limits = [] if self.limit is None else [self.limit]
         return None if None in means else RULES[self.rule](*means, *limits)
 
-    @property
-    def is_comparison(self) -> bool:
-        """Whether it says that one cell is above another."""
-        return self.rule == "above" and len(self.of) == 2
-
 
 @dataclass(frozen=True)
-class LineChart:
-    """Lines of measures along a setting of the cells."""
+class Chart:
+    """Lines of measures along a setting of the cells; without a setting, a bar per cell."""
 
     key: str
     title: str
     y: str
-    x: str
-    series: tuple[tuple[str, str], ...]
-    """A name and a pattern of cells with a measure for each line."""
+    series: Sequence[tuple[str, str]]
+    """A name and a pattern of cells with a measure, for each line or for all bars."""
+    x: str = ""
+
+
+class Number(NamedTuple):
+    """A printed number and what follows its ±, if anything does."""
+
+    mean: float
+    spread: float | None = None
 
 
 @dataclass(frozen=True)
-class BarChart:
-    """A bar per cell."""
+class Published:
+    """Where something is in the paper and what is printed there, by entry and measure."""
 
-    key: str
-    title: str
-    x: str
-    of: str
+    place: str = ""
+    spread: str = ""
+    """What its ± is."""
+    note: str = ""
+    numbers: Mapping[tuple[str, str], Number] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
@@ -129,19 +132,31 @@ class Experiment:
     title: str
     found: str
     """What the paper found, in one line."""
-    measures: tuple[str, ...]
+    measures: Sequence[str]
     """The columns of the table."""
     plans: Mapping[Scale, ScalePlan]
-    claims: tuple[Claim, ...] = ()
-    lines: tuple[LineChart, ...] = ()
-    bars: tuple[BarChart, ...] = ()
-    keeps: tuple[str, ...] = ()
+    claims: Sequence[Claim] = ()
+    charts: Sequence[Chart] = ()
+    keeps: Sequence[str] = ()
     """What its results hold besides numbers: curve, kept, levels."""
     reference: str = ""
     """The cells, by the end of their label, that the others' seconds per epoch are compared with."""
+    published: Published = Published()
 
 
 def expand(pattern: str, labels: Sequence[str]) -> list[tuple[str, str]]:
     """Return the cells that a pattern such as `constrained-* gamma` matches, each with the measure."""
     cell, _, measure = pattern.rpartition(" ")
     return [(label, measure) for label in labels if fnmatchcase(label, cell)]
+
+
+def _published() -> dict[str, Published]:
+    table = read_table("paper")
+    for entry in table.values():
+        measures = entry.get("numbers", {}).items()
+        entry["numbers"] = {(name, measure): Number(*row) for measure, rows in measures for name, row in rows.items()}
+    return {name: Published(**entry) for name, entry in table.items()}
+
+
+PUBLISHED = _published()
+"""What the paper printed, by experiment."""

@@ -7,16 +7,13 @@ from typing import Any
 
 from invaug.lab.errors import RunError, UserError
 from invaug.lab.jobs.job import OUTCOME
-from invaug.lab.jobs.report import write_report
+from invaug.lab.jobs.verbs import write_report
 from invaug.lab.report import tables
 from invaug.lab.reproduce import rows
 from invaug.lab.reproduce.cells import SCALES, Cell
-from invaug.lab.reproduce.costs import estimate_seconds
 from invaug.lab.reproduce.experiments import all_experiments, find
 from invaug.lab.reproduce.outcome import Outcome
-from invaug.lab.reproduce.paper import PUBLISHED
-from invaug.lab.reproduce.request import Request, check, find_scale
-from invaug.lab.reproduce.runs import jobs_of
+from invaug.lab.reproduce.request import Request, check, estimate_seconds, find_scale
 from invaug.lab.terminal import plain
 
 SHOWN = 4  # of the paper's numbers in the list
@@ -26,14 +23,14 @@ def run_reproduce(name: str | None, *, listing: bool, dry_run: bool, as_json: bo
     """Do what the command line asks; `given` are fields of `Request`, None for their defaults."""
     if listing and name:
         raise UserError(f"--list shows every experiment: leave out {name}, or leave out --list")
-    if not listing and not name:
-        raise UserError("name an experiment, for example table-1; invaug reproduce --list shows all")
     given = {key: value for key, value in given.items() if value is not None}
     if listing:
         _print_list([Request(each, **given) for each in all_experiments().values()], as_json)
     elif name:
         request = Request(find(name), find_scale(scale), **given)
         (_print_plan if dry_run else _run)(request, as_json)
+    else:
+        raise UserError("name an experiment, for example table-1; invaug reproduce --list shows all")
 
 
 def _duration(seconds: float) -> str:
@@ -56,7 +53,7 @@ def _print_list(requests: Sequence[Request], as_json: bool) -> None:
 
 def _entry(request: Request) -> dict[str, Any]:
     """Return what the list says about an experiment."""
-    experiment, published = request.experiment, PUBLISHED[request.experiment.name]
+    experiment, published = request.experiment, request.experiment.published
     return {
         "name": experiment.name,
         "title": experiment.title,
@@ -71,9 +68,9 @@ def _progress(request: Request) -> dict[str, Any]:
     """Return how much there is to run at a scale, and how many runs are done, here or in the results."""
     known = rows.read(rows.path_of(request.results, request.experiment.name, request.scale))
     done = {(row.cell, row.seed) for row in known if row.status == rows.DONE}
-    done |= {(job.label, job.seed) for job in jobs_of(request) if (job.folder / OUTCOME).is_file()}
+    done |= {(job.label, job.seed) for job in request.runs() if (job.folder / OUTCOME).is_file()}
     return {
-        "runs": len(request.cells()) * request.seeds,
+        "runs": len(request.cells()) * request.n_seeds,
         "hours": round(request.seconds(shared=False) / 3600, 3),
         "done": len(done),
         "lacks": request.plan.lacks,
@@ -100,10 +97,10 @@ def _print_plan(request: Request, as_json: bool) -> None:
     document = {
         "experiment": request.experiment.name,
         "scale": request.scale,
-        "seeds": request.seeds,
+        "seeds": request.n_seeds,
         "seconds": request.seconds(),
         "own_seconds": request.seconds(shared=False),
-        "runs": len(cells) * request.seeds,
+        "runs": len(cells) * request.n_seeds,
         "notes": request.plan.notes,
         "cells": cells,
     }
@@ -129,26 +126,24 @@ def _plan_lines(request: Request, document: Mapping[str, Any]) -> Iterator[str]:
         yield f"  {cell['cell']}: about {_duration(cell['seconds'])} per seed{shared}{inputs}"
         yield "    " + " ".join(f"{key}={json.dumps(value)}" for key, value in cell["settings"].items())
     yield from (f"note: {note}" for note in document["notes"])
-    runs = f"{len(document['cells'])} cells × {request.seeds} seeds = {document['runs']} runs"
+    runs = f"{len(document['cells'])} cells × {request.n_seeds} seeds = {document['runs']} runs"
     own = f"{_duration(document['own_seconds'])} without those shared with other experiments"
     yield f"{runs}, about {_duration(document['seconds'])}; {own}"
 
 
 def _run(request: Request, as_json: bool) -> None:
     check(request)
+    from invaug.lab.jobs.progress import show
     from invaug.lab.reproduce.runner import run_experiment
     from invaug.lab.train.display import Screen
 
-    console = Screen()
-    found = run_experiment(request, console, quiet=as_json)
-    finished = [job.folder for job in jobs_of(request) if (job.folder / OUTCOME).is_file()]
+    console = Screen(quiet=as_json)
+    found = run_experiment(request, console)
+    finished = [job.folder for job in request.runs() if (job.folder / OUTCOME).is_file()]
     page, counts = write_report(found.table(), finished, request.folder), found.total()
     results = rows.path_of(request.results, request.experiment.name, request.scale)
-    if as_json:
-        print(json.dumps({**found.as_json(), **counts._asdict(), "results": str(results), "report": page}))
-    else:
-        for line in (*summary_lines(found), f"results: {results}", *([f"report: {page}"] if page else ())):
-            console.print(line, highlight=False, soft_wrap=True)
+    lines = (*summary_lines(found), f"results: {results}", *([f"report: {page}"] if page else ()))
+    show(console, lines, {**found.as_json(), **counts._asdict(), "results": str(results), "report": page})
     if counts.failed:
         reason = next(row.more.get("reason") for row in found.rows if row.status == rows.FAILED)
         raise RunError(f"{counts.failed} of {sum(counts)} runs failed, the first: {reason}")

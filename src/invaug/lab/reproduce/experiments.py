@@ -1,53 +1,39 @@
-"""The experiments, one per table and figure of the paper: read from `experiments.toml`."""
+"""The experiments, one per table and figure of the paper: read from `experiments.toml`, and from `small.toml`.
+
+The latter holds the plans that two cores finish, and describes their protocol.
+"""
 
 from collections.abc import Iterator, Mapping
+from dataclasses import replace
+from fnmatch import fnmatchcase
 from functools import cache
-from typing import Any, NamedTuple
+from typing import Any
 
 from invaug.lab.errors import UserError, nearest
 from invaug.lab.jobs import job
-from invaug.lab.reproduce import full, small
-from invaug.lab.reproduce.cells import (
-    BarChart,
-    Cell,
-    Claim,
-    Experiment,
-    LineChart,
-    Scale,
-    ScalePlan,
-    expand,
-    read_table,
-)
+from invaug.lab.reproduce import full
+from invaug.lab.reproduce.cells import PUBLISHED, Cell, Chart, Claim, Experiment, Scale, ScalePlan, expand, read_table
+
+SMALL_SEEDS = 3
+Place = tuple[str, str]
+"""Where a cell is trained: an experiment and a label. Of equal cells, that of the first."""
 
 
 @cache
 def all_experiments() -> dict[str, Experiment]:
     """Return every experiment by its name, in the order of the paper's argument."""
-    at_full, at_small = full.cells(), small.plans()
+    at_full, at_small = full.cells(), small_plans()
     found = {}
     for name, entry in read_table("experiments").items():
-        published = entry.pop("full")
-        plan = ScalePlan(tuple(at_full[name]), **{**published, "notes": tuple(published.get("notes", ()))})
-        found[name] = _experiment(name, entry, {"full": plan, "small": at_small[name]})
+        plans: dict[Scale, ScalePlan] = {"full": ScalePlan(at_full[name], **entry["full"]), "small": at_small[name]}
+        claims = list(_claims(entry, [cell.label for cell in at_small[name].cells]))
+        charts = [Chart(**chart) for chart in entry.get("charts", ())]
+        own = {key: entry[key] for key in ("title", "found", "measures", "keeps", "reference") if key in entry}
+        found[name] = Experiment(name, **own, plans=plans, claims=claims, charts=charts, published=PUBLISHED[name])
     return found
 
 
-def _experiment(name: str, entry: dict[str, Any], plans: Mapping[Scale, ScalePlan]) -> Experiment:
-    return Experiment(
-        name,
-        entry["title"],
-        entry["found"],
-        tuple(entry["measures"]),
-        plans,
-        tuple(_claims(entry, [cell.label for cell in plans["small"].cells])),
-        tuple(LineChart(**chart) for chart in entry.get("lines", ())),
-        tuple(BarChart(**chart) for chart in entry.get("bars", ())),
-        tuple(entry.get("keeps", ())),
-        entry.get("reference", ""),
-    )
-
-
-def _claims(entry: dict[str, Any], labels: list[str]) -> Iterator[Claim]:
+def _claims(entry: Mapping[str, Any], labels: list[str]) -> Iterator[Claim]:
     for a, b in entry.get("above", ()):
         yield Claim(f"{a} is above {b}", "above", ((a, "test_accuracy"), (b, "test_accuracy")))
     for claim in entry.get("claims", ()):
@@ -59,6 +45,49 @@ def _claims(entry: dict[str, Any], labels: list[str]) -> Iterator[Claim]:
         yield Claim(f"{label}: gamma is smallest for {truth}", "smallest", tuple((label, gamma) for gamma in gammas))
 
 
+def small_plans() -> dict[str, ScalePlan]:
+    """Return the plan of every experiment at the small scale."""
+    table = read_table("small")
+    planted = _planted_cells(table["planted"])
+    cells = {"table-synthetic": list(planted.values()), "table-epsilon-rule": list(_rule_cells(planted))}
+    for name, entry in table["plans"].items():
+        if "same_as" in entry:
+            cells[name] = [c for c in cells[entry["same_as"]] if fnmatchcase(c.label, entry.get("only", "*"))]
+        elif "cells" in entry:
+            cells[name] = [_small_cell(label, entry, table) for label in entry["cells"]]
+    return {
+        name: ScalePlan(cells[name], entry.get("seeds", SMALL_SEEDS), entry.get("notes", ()))
+        for name, entry in table["plans"].items()
+    }
+
+
+def _small_cell(label: str, entry: Mapping[str, Any], table: Mapping[str, Any]) -> Cell:
+    """Return a cell of the table: what all share, then its dataset, then its experiment, then its own settings."""
+    given = entry["cells"][label]
+    shape = table["datasets"][given.get("data", table["shared"]["data"])]
+    settings = {**table["shared"], **shape, **entry.get("base", {}), **given}
+    beside = settings.pop("beside", "")
+    if settings["method"] == "uniform":
+        settings.pop("n_steps")  # there is no chain
+    return Cell(label, settings, beside)
+
+
+def _planted_cells(budget: Mapping[str, Any]) -> dict[tuple[str, ...], Cell]:
+    """Return the cells of table-synthetic: those of the paper, uniform draws, in fewer epochs."""
+    changes = {"families": full.families(full.SHIFTS["authors-code"]), **budget}
+    cells = {name: full.planted_cell(*name, "paper") for name in full.PLANTED}
+    return {
+        name: replace(cell, label="-".join(name), settings={**cell.settings, **changes}) for name, cell in cells.items()
+    }
+
+
+def _rule_cells(planted: Mapping[tuple[str, ...], Cell]) -> Iterator[Cell]:
+    """Return the cells of table-epsilon-rule; gamma is smallest for the planted symmetry (a test compares)."""
+    for name, cell in planted.items():
+        if name in full.RULED:
+            yield from full.rule_pair(cell, {full.TRUTHS[name[-1]]})
+
+
 def find(name: str) -> Experiment:
     """Return an experiment by name."""
     if name == "tune":
@@ -68,30 +97,20 @@ def find(name: str) -> Experiment:
     return all_experiments()[name]
 
 
-class Place(NamedTuple):
-    """Where a cell is trained: of equal cells, where the first is."""
-
-    home: str
-    label: str
-
-
-def identity(cell: Cell) -> str:
-    """Return what makes two cells the same training."""
-    return job.identity(cell.settings, cell.unit_inputs)
-
-
 @cache
-def places(scale: Scale) -> Mapping[str, Place]:
-    """Return where each training of a scale is, by its identity."""
-    found: dict[str, Place] = {}
+def _homes(scale: Scale) -> Mapping[Place, Place]:
+    """Return where each cell of a scale is trained that has an equal before it."""
+    first: dict[str, Place] = {}
+    found = {}
     for experiment in all_experiments().values():
         if not experiment.reference:  # seconds are measured in runs of their own, the methods in turn
             for cell in experiment.plans[scale].cells:
-                found.setdefault(identity(cell), Place(experiment.name, cell.label))
+                own = (experiment.name, cell.label)
+                found[own] = first.setdefault(job.identity(cell.settings, cell.unit_inputs), own)
     return found
 
 
 def place(experiment: Experiment, scale: Scale, cell: Cell) -> Place:
     """Return where a cell of an experiment is trained."""
-    own = Place(experiment.name, cell.label)
-    return own if experiment.reference else places(scale).get(identity(cell), own)
+    own = (experiment.name, cell.label)
+    return _homes(scale).get(own, own)

@@ -2,28 +2,19 @@
 
 import math
 from collections.abc import Collection, Iterator
+from dataclasses import replace
 from itertools import product
 from typing import Any
 
 from invaug.lab.config.build import read, shipped_names
-from invaug.lab.reproduce.cells import Cell, Settings
-from invaug.lab.reproduce.paper import PUBLISHED
+from invaug.lab.reproduce.cells import PUBLISHED, Cell, Settings
+from invaug.lab.tune.space import EIGHT, KNOWN
 
 PRESETS = ("paper", "authors-code")
 SPACES = ("standard", "wide")
-ROWS = (
-    ("cifar10", "wrn-40-2"),
-    ("cifar10", "wrn-28-10"),
-    ("cifar100", "wrn-40-2"),
-    ("cifar100", "wrn-28-10"),
-    ("svhn", "wrn-28-10"),
-)
+ROWS = (*product(("cifar10", "cifar100"), ("wrn-40-2", "wrn-28-10")), ("svhn", "wrn-28-10"))
 """Datasets and networks of Table 1; svhn is SVHN core."""
-LEVELS = {
-    "cifar10": (0.2, 0.5, 0.8, 1.1, 1.4, 1.7, 2.0, 2.3),
-    # printed is "8 evenly spaced levels in [0.3, 2.7]"; the text names 2.1, which only steps of 0.3 from 0.3 reach
-    "cifar100": (0.3, 0.6, 0.9, 1.2, 1.5, 1.8, 2.1, 2.4),
-}
+LEVELS = {"cifar10": EIGHT, "cifar100": KNOWN["cifar100"]}
 FIXED = {"cifar10": 0.8, "cifar100": 2.1}
 """Epsilon of the ablations of sampling steps."""
 STEPS = (2, 4, 8, 16)  # printed are 2, 4 and 16
@@ -32,11 +23,11 @@ VIEWS = (1, 2, 4, 8, 16)
 TRUTHS = {"r180": "rotation", "r90": "rotation", "translated": "translation", "scaled": "scale"}
 """Planted symmetries, and the constraint that holds for each."""
 PLANTED = tuple(product(("mnist", "fashion-mnist"), ("mlp", "cnn"), TRUTHS))
-RULED = tuple(
-    (data, model, plant)
-    for data, model in (("mnist", "mlp"), ("mnist", "cnn"), ("fashion-mnist", "mlp"))
+RULED = [
+    (*row, plant)
+    for row in (("mnist", "mlp"), ("mnist", "cnn"), ("fashion-mnist", "mlp"))
     for plant in ("translated", "r90", "r180")
-)
+]
 """Datasets, networks and planted symmetries of table-epsilon-rule."""
 SHIFTS = {"paper": 16.0, "authors-code": 7.0}
 """Pixels of the translation constraint: the 16 of the paper's table push a digit out of the frame."""
@@ -188,15 +179,12 @@ def rule_pair(cell: Cell, halved: Collection[str]) -> tuple[Cell, Cell]:
         name: {**family, "epsilon": epsilon * (0.5 if name in halved else 2.0)}
         for name, family in cell.settings["families"].items()
     }
-    return (
-        Cell(f"{cell.label}-same", cell.settings, f"{cell.beside} same", cell.unit_inputs),
-        Cell(
-            f"{cell.label}-adjusted",
-            {**cell.settings, "families": adjusted},
-            f"{cell.beside} adjusted",
-            cell.unit_inputs,
-        ),
-    )
+
+    def variant(name: str, **changes: Any) -> Cell:
+        settings = {**cell.settings, **changes}
+        return replace(cell, label=f"{cell.label}-{name}", settings=settings, beside=f"{cell.beside} {name}")
+
+    return variant("same"), variant("adjusted", families=adjusted)
 
 
 def vanished(gammas: dict[str, float]) -> set[str]:

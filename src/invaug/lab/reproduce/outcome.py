@@ -7,8 +7,7 @@ from typing import Any, NamedTuple
 from invaug.lab.report.document import Cell as Text
 from invaug.lab.report.document import Table
 from invaug.lab.report.intervals import Estimate, estimate
-from invaug.lab.reproduce.cells import Claim, Experiment, Scale, read_table
-from invaug.lab.reproduce.paper import PUBLISHED, Number
+from invaug.lab.reproduce.cells import Claim, Experiment, Number, Scale, read_table
 from invaug.lab.reproduce.rows import DONE, FAILED, Row
 
 
@@ -122,8 +121,7 @@ class Outcome:
     def published(self, cell: str, measure: str) -> Number | None:
         """Return the number of the paper that a cell is compared with."""
         beside = next((each.beside for each in self.plan.cells if each.label == cell), "")
-        paper = PUBLISHED.get(self.experiment.name)
-        return paper.numbers.get((beside, measure)) if paper else None
+        return self.experiment.published.numbers.get((beside, measure))
 
     def table(self) -> Table:
         """Return our numbers with their intervals, the paper's next to them where it prints any, and the counts."""
@@ -154,7 +152,7 @@ class Outcome:
 
     def _difference(self, claim: Claim) -> Estimate | None:
         """Return by how much the first cell of a comparison is above the second, run by run of the same seed."""
-        if not claim.is_comparison:
+        if claim.rule != "above" or len(claim.of) != 2:  # not of two cells
             return None
         first, second = (self.by_seed(*key) for key in claim.of)
         differences = [first[seed] - second[seed] for seed in sorted(first.keys() & second.keys())]

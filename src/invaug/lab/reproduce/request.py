@@ -1,34 +1,39 @@
-"""What the user asked for: which experiment, which of its cells, and where everything goes."""
+"""What the user asked for: which experiment, which of its cells, where everything goes, and what it costs."""
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
 from pathlib import Path
 from typing import Any
 
+from invaug.lab.config.build import build
+from invaug.lab.config.resolve import Facts, resolve
 from invaug.lab.errors import UserError, nearest
-from invaug.lab.jobs.resume import resume_command
+from invaug.lab.jobs.job import Job
+from invaug.lab.jobs.measures import passes
+from invaug.lab.jobs.verbs import resume_command
 from invaug.lab.reproduce import experiments
-from invaug.lab.reproduce.cells import SCALES, Cell, Experiment, Scale, ScalePlan
-from invaug.lab.reproduce.costs import estimate_seconds
+from invaug.lab.reproduce.cells import SCALES, Cell, Experiment, Scale, ScalePlan, read_table
 
-RUNS, RESULTS = Path("runs/reproduce"), Path("results")
-DEFAULTS: dict[str, Any] = {"out": RUNS, "results": RESULTS, "jobs": 1, "on": "processes"}
+RESULTS = Path("results")
+COSTS = read_table("costs")
+PER_RUN = 2.0  # seconds to load and save
 
 
 @dataclass(frozen=True)
 class Request:
-    """An experiment at a scale."""
+    """An experiment at a scale; the names of the other fields are those of the flags."""
 
     experiment: Experiment
     scale: Scale = "small"
-    n_seeds: int | None = None
-    out: Path = RUNS
+    seeds: int | None = None
+    out: Path = Path("runs/reproduce")
     results: Path = RESULTS
     data_dir: Path | None = None
-    only: tuple[str, ...] = ()
-    without: tuple[str, ...] = ()
     jobs: int = 1
     on: str = "processes"
+    only: tuple[str, ...] = ()
+    without: tuple[str, ...] = ()
 
     @property
     def plan(self) -> ScalePlan:
@@ -36,19 +41,14 @@ class Request:
         return self.experiment.plans[self.scale]
 
     @property
-    def seeds(self) -> int:
+    def n_seeds(self) -> int:
         """How many seeds each cell gets."""
-        return self.n_seeds or self.plan.seeds
+        return self.seeds or self.plan.seeds
 
     @property
     def folder(self) -> Path:
         """Where the report goes, and the runs that belong to no other experiment."""
         return self.out / f"{self.experiment.name}-{self.scale}"
-
-    def folder_of(self, cell: Cell, seed: int) -> Path:
-        """Return the folder of a run."""
-        home, label = experiments.place(self.experiment, self.scale, cell)
-        return self.out / f"{home}-{self.scale}" / label / f"seed-{seed}"
 
     def cells(self) -> list[Cell]:
         """Return the cells that were asked for."""
@@ -63,25 +63,25 @@ class Request:
         wanted = [cell for cell in self.plan.cells if matches(cell.label, self.only or ("*",))]
         return [cell for cell in wanted if not matches(cell.label, self.without)]
 
+    def run_of(self, cell: Cell, seed: int) -> Job:
+        """Return a run."""
+        home, label = experiments.place(self.experiment, self.scale, cell)
+        folder = self.out / f"{home}-{self.scale}" / label / f"seed-{seed}"
+        return Job(cell.label, cell.settings, seed, folder, cell.unit_inputs)
+
+    def runs(self) -> list[Job]:
+        """Return the runs, one seed of every cell before the next seed: a stopped experiment has whole columns."""
+        return [self.run_of(cell, seed) for seed in range(self.n_seeds) for cell in self.cells()]
+
     def command(self) -> str:
         """Return the command that resumes."""
-        flags = {
-            "scale": self.scale,
-            "seeds": self.n_seeds,
-            "out": self.out,
-            "results": self.results,
-            "data_dir": self.data_dir,
-            "jobs": self.jobs,
-            "on": self.on,
-            "only": self.only,
-            "without": self.without,
-        }
-        return resume_command("reproduce", self.experiment.name, flags, DEFAULTS)
+        flags = {key: value for key, value in vars(self).items() if key != "experiment"}
+        return resume_command("reproduce", self.experiment.name, flags, {**vars(Request), "scale": None})
 
     def seconds(self, *, shared: bool = True) -> float:
         """Return about how long its runs take, with or without those that an earlier experiment shares."""
         cells = [cell for cell in self.cells() if shared or not self.home_of(cell)]
-        return self.seeds * sum(estimate_seconds(cell.settings, self.scale) for cell in cells)
+        return self.n_seeds * sum(estimate_seconds(cell.settings, self.scale) for cell in cells)
 
     def home_of(self, cell: Cell) -> str | None:
         """Return the earlier experiment that has the same training, and its label there."""
@@ -103,3 +103,15 @@ def check(request: Request) -> None:
         raise UserError(f"{request.experiment.name} cannot run yet: {request.plan.lacks}")
     if not request.cells():
         raise UserError(f"nothing is left of {request.experiment.name}: --without leaves out every cell")
+
+
+def estimate_seconds(settings: Mapping[str, Any], scale: Scale) -> float:
+    """Return about how long a training takes, by `costs.toml`."""
+    given, speeds = build(settings), COSTS["microseconds"][scale]
+    data, name = given.data, given.data.name.partition("+")[0]
+    there, tested, n_classes = COSTS["images"].get(name, COSTS["images"]["unknown"])
+    config = resolve(given, Facts(name, ("",) * n_classes))
+    used = min(data.per_class * n_classes if data.per_class else there * data.fraction, there)
+    train, test = used * (1 - data.val_fraction), used * data.val_fraction or tested
+    one = 1e-6 * speeds.get(config.model.name, speeds["unknown"])
+    return float(PER_RUN + one * (train * config.train.epochs * passes(config) + train + test))

@@ -1,5 +1,7 @@
 """Runs an experiment: finished runs are read, interrupted ones resume, and the outcome is written."""
 
+import json
+from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -8,30 +10,29 @@ from invaug.lab.errors import UserError
 from invaug.lab.jobs.job import Job
 from invaug.lab.jobs.pool import check_start, run_jobs
 from invaug.lab.jobs.progress import bar
-from invaug.lab.jobs.resume import resumable
 from invaug.lab.jobs.train_job import Trainer
-from invaug.lab.reproduce.costs import estimate_seconds
+from invaug.lab.reproduce import rows
 from invaug.lab.reproduce.outcome import Outcome
-from invaug.lab.reproduce.request import Request, check
-from invaug.lab.reproduce.runs import jobs_of, write_results
+from invaug.lab.reproduce.request import Request, check, estimate_seconds
+from invaug.lab.reproduce.rows import DONE, FAILED, Row
 from invaug.lab.run.folder import check_usable
 from invaug.lab.train.display import Screen
 from invaug.lab.train.signals import Stopped
 
 
-def run_experiment(request: Request, console: Screen, *, quiet: bool = False) -> Outcome:
+def run_experiment(request: Request, console: Screen) -> Outcome:
     """Train what is not done yet; write the results and return the outcome."""
     check(request)
     check_start("reproduce", request.on)
     check_usable(request.out)
-    jobs = [job if job.found() else with_places(job, request.data_dir) for job in jobs_of(request)]
+    jobs = [job if job.found() else with_places(job, request.data_dir) for job in request.runs()]
     Trainer().prepare([job for job in jobs if not job.found()])
+    mean = request.seconds() / len(jobs)
 
     def cost(job: Job) -> float:
-        return estimate_seconds(job.settings, request.scale)
+        return estimate_seconds(job.settings, request.scale) / mean
 
-    total = sum(map(cost, jobs))
-    with resumable(request.command()), bar(len(jobs), console, quiet, cost, total) as shown:
+    with bar(len(jobs), console, request.command(), cost) as shown:
         try:
             run_jobs(jobs, shown, at_once=request.jobs, on=request.on)
         except Stopped:
@@ -58,3 +59,31 @@ def find_policy(job: Job, data_dir: Path | None) -> Path:
             return path
     way_out = "put it there, or leave such cells out with --without '*deepaa'"
     raise UserError(f"{job.label} needs the DeepAA policy {paths[0]}: {way_out}")
+
+
+def write_results(request: Request) -> Outcome:
+    """Write a row for every run in the folder, of any seed; keep rows of the same config that ran elsewhere."""
+    path = rows.path_of(request.results, request.experiment.name, request.scale)
+    cells = request.plan.cells
+    known = {cell.label: _comparable(cell.settings) for cell in cells}
+    before = [row for row in rows.read(path) if _comparable(row.config) == known.get(row.cell)]
+    seeds = range(max(request.n_seeds, request.plan.seeds))
+    here = [row_of(request, request.run_of(cell, seed)) for cell in cells for seed in seeds]
+    latest = {(row.cell, row.seed): row for row in (*before, *here) if row}
+    order = list(known)
+    ordered = sorted(latest.values(), key=lambda row: (order.index(row.cell), row.seed))
+    rows.write(path, ordered)
+    return Outcome(request.experiment, request.scale, ordered, request.seeds)
+
+
+def _comparable(config: Mapping[str, Any]) -> str:
+    return json.dumps(rows.essentials(config), sort_keys=True)
+
+
+def row_of(request: Request, job: Job) -> Row | None:
+    """Return the row of a run, None if it has neither finished nor failed."""
+    config, found, failure = rows.essentials(job.settings), job.found(), job.failure()
+    if found:
+        more = {key: found[key] for key in ("versions", *request.experiment.keeps) if key in found}
+        return Row(job.label, job.seed, DONE, config, found["numbers"], more)
+    return Row(job.label, job.seed, FAILED, config, {}, {"reason": failure}) if failure else None

@@ -10,7 +10,7 @@ from invaug.lab.errors import RunError, UserError
 from invaug.lab.jobs.job import Job
 from invaug.lab.jobs.pool import check_start, run_jobs
 from invaug.lab.jobs.progress import bar
-from invaug.lab.jobs.resume import resumable, resume_command
+from invaug.lab.jobs.verbs import resume_command
 from invaug.lab.run import atomic
 from invaug.lab.run.folder import check_usable
 from invaug.lab.train import folders
@@ -54,10 +54,8 @@ def compare_methods(
     atomic.write_text(root / COMPARISON, dump(nest(given)))
     flags = {"resume": True, "out": root, "jobs": jobs, "on": on}
     console = Screen(quiet=quiet)
-    with (
-        resumable(resume_command("train", "--compare", flags, {"jobs": 1, "on": "processes"})),
-        bar(len(wanted), console, quiet) as shown,
-    ):
+    again = resume_command("train", "--compare", flags, {"jobs": 1, "on": "processes"})
+    with bar(len(wanted), console, again) as shown:
         run_jobs(wanted, shown, at_once=jobs, on=on)
     if failed := [f"{job.label}: {reason}" for job in wanted if (reason := job.failure())]:
         raise RunError(f"not every method could be trained, {'; '.join(failed)}")

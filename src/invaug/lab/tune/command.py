@@ -16,23 +16,20 @@ from invaug.lab.data.load import Dataset
 from invaug.lab.errors import RunError, UserError
 from invaug.lab.jobs.job import Job
 from invaug.lab.jobs.pool import PROCESSES, check_start, run_jobs
-from invaug.lab.jobs.progress import bar
-from invaug.lab.jobs.report import write_report
-from invaug.lab.jobs.resume import resumable, resume_command
+from invaug.lab.jobs.progress import bar, show
+from invaug.lab.jobs.verbs import resume_command, write_report
 from invaug.lab.run import atomic
 from invaug.lab.run.folder import check_usable
 from invaug.lab.train.command import load_once
 from invaug.lab.train.display import Screen
 from invaug.lab.train.ranks import launch
-from invaug.lab.tune.search import OptunaSearch, Search, Trial, find_best
-from invaug.lab.tune.show import as_json, as_table, summary_lines
-from invaug.lab.tune.space import Space, is_grid, parse, usual_levels
+from invaug.lab.tune.search import Search, Study, Trial, as_json, as_table, find_best, summary_lines
+from invaug.lab.tune.space import Space, grid, parse, usual_levels
 
 PLAN, BEST, TUNE = "plan.json", "best.toml", "tune.json"
 TRIALS = 20
 MACHINE = ("data_dir", "workers", "device", "threads")
 """Settings that do not affect the outcome."""
-DEFAULTS = {"folds": 3, "jobs": 1, "on": PROCESSES}
 
 
 @dataclass(frozen=True)
@@ -64,13 +61,13 @@ class TuneRequest:
         flags |= {key: value for key, value in self.settings.items() if key not in ("data", "families")}
         flags |= {"trials": self.trials, "folds": self.folds, "out": self.folder}
         flags |= {"jobs": self.jobs, "on": self.on, "search": self.search}
-        return resume_command("tune", self.data, flags, DEFAULTS)
+        return resume_command("tune", self.data, flags, vars(TuneRequest))
 
 
 def run_tune(request: TuneRequest, json_wanted: bool) -> None:
     """Search, and print what was found, for people or as one JSON document."""
-    console = Screen()
-    trials, best = tune(request, console, quiet=json_wanted)
+    console = Screen(quiet=json_wanted)
+    trials, best = tune(request, console)
     document = {"data": request.data, **as_json(trials, best)}
     atomic.write_text(request.folder / TUNE, json.dumps(document))
     if best:
@@ -78,32 +75,27 @@ def run_tune(request: TuneRequest, json_wanted: bool) -> None:
         atomic.write_text(request.folder / BEST, dump(nest(chosen)))
     finished = [job.folder for trial in trials for job in trial.jobs if job.found()]
     page = write_report(as_table(trials, best), finished, request.folder)
-    if json_wanted:
-        print(json.dumps({**document, "folder": str(request.folder), "report": page}))
-    else:
-        for line in summary_lines(trials, best, request.data, request.folder / BEST, page):
-            console.print(line, highlight=False, soft_wrap=True)
+    lines = summary_lines(trials, best, request.data, request.folder / BEST, page)
+    show(console, lines, {**document, "folder": str(request.folder), "report": page})
     if best is None:
         reasons = [reason for trial in trials for reason in trial.failures]
         raise RunError(f"no combination has all its folds, {len(reasons)} failed; the first: {''.join(reasons[:1])}")
 
 
-def tune(request: TuneRequest, console: Screen, *, quiet: bool = False) -> tuple[list[Trial], Trial | None]:
+def tune(request: TuneRequest, console: Screen) -> tuple[list[Trial], Trial | None]:
     """Train every fold of every combination that is not done yet; return all of them, and the best."""
     check(request)
     check_usable(request.folder)
     settings = {"workers": 0, **request.settings}
     config = build(settings)
     dataset = load_once(config, launch(config.replaced(devices=1)), with_test=False)
-    space = parse(request.search, settings)
-    if not request.search:
-        space = {"epsilon": usual_levels(request.data, len(dataset.classes))}
+    space = parse(request.search, settings) or {"epsilon": usual_levels(request.data, len(dataset.classes))}
     folds = 1 if dataset.val else request.folds
     check_folds(folds, dataset)
     keep_plan(request, settings, space, folds)
     search = search_for(request, settings, space, folds)
-    with resumable(request.command()), bar(search.n_trials * folds, console, quiet) as shown:
-        run_jobs(search.jobs(), shown, at_once=request.jobs, on=request.on, ended=lambda _: search.tell())
+    with bar(search.n_trials * folds, console, request.command()) as shown:
+        run_jobs(search.jobs(), shown, at_once=request.jobs, on=request.on, ended=lambda _: search.learn(search.trials))
     return search.trials, find_best(search.trials)
 
 
@@ -145,7 +137,7 @@ def keep_plan(request: TuneRequest, settings: Mapping[str, Any], space: Space, f
 
 def search_for(request: TuneRequest, settings: Mapping[str, Any], space: Space, folds: int) -> Search:
     """Return a grid if every key has a list and no number of trials is given, otherwise Optuna's search."""
-    as_grid = is_grid(space) and request.trials is None
+    combinations = [] if request.trials else grid(space)
     places = {key: settings[key] for key in MACHINE if key in settings and key != "workers"}
     common = {key: value for key, value in settings.items() if key not in places and key != "seed"}
     seed = int(settings.get("seed", 0))
@@ -154,16 +146,19 @@ def search_for(request: TuneRequest, settings: Mapping[str, Any], space: Space, 
         held_out = [{"val_fraction": round(1 / folds, 6), **({"val_fold": i} if i else {})} for i in range(folds)]
 
     def make_jobs(params: Mapping[str, Any], number: int) -> list[Job]:
-        label = "-".join(f"{key}-{as_name(value)}" for key, value in params.items()) if as_grid else f"trial-{number}"
+        label = (
+            "-".join(f"{key}-{as_name(value)}" for key, value in params.items()) if combinations else f"trial-{number}"
+        )
         folder = request.folder / label
         return [
             Job(f"{label} fold {i}", {**common, **params, **part}, seed, folder / f"fold-{i}", places=places)
             for i, part in enumerate(held_out)
         ]
 
-    if as_grid:
-        return Search(space, make_jobs)
-    return OptunaSearch(space, make_jobs, trials_wanted=request.trials or TRIALS, folder=request.folder, seed=seed)
+    if combinations:
+        return Search(len(combinations), combinations, make_jobs)
+    study = Study(space, request.trials or TRIALS, request.folder, seed)
+    return Search(study.n_trials, study.combinations(), make_jobs, study.tell)
 
 
 def as_name(value: Any) -> str:

@@ -1,19 +1,27 @@
-"""What to try next: every combination of a grid, or what Optuna asks for; and the outcome of each."""
+"""What to try next: every combination of a grid, or what Optuna asks for; the outcome of each, and how it is shown."""
 
 import json
-import math
-from collections.abc import Callable, Iterator, Mapping
+import shlex
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 from invaug.lab.errors import UserError
 from invaug.lab.jobs.job import Job
+from invaug.lab.report import tables
+from invaug.lab.report.document import Table
 from invaug.lab.report.intervals import Estimate, estimate
 from invaug.lab.run import atomic
-from invaug.lab.tune.space import Range, Space, Values, grid
+from invaug.lab.tune.space import Range, Space
 
 ASKED = "trials.json"
+MEASURES = {
+    "held_out_accuracy": ("held-out accuracy (%)", ".2f", 100.0),
+    "held_out_loss": ("held-out loss", ".3f", 1.0),
+    "gamma": ("γ", ".3f", 1.0),
+}
+"""The numbers of a fold: title, format and factor of their columns."""
 
 
 @dataclass
@@ -62,84 +70,98 @@ def format_value(value: Any) -> str:
 def find_best(trials: list[Trial]) -> Trial | None:
     """Return the trial with the highest mean accuracy on held-out images; of equal ones the lower loss."""
     complete = [trial for trial in trials if trial.is_complete]
-    ranked = sorted(
-        complete, key=lambda trial: (-trial.mean("held_out_accuracy", 0.0), trial.mean("held_out_loss", 0.0))
-    )
-    return ranked[0] if ranked else None
+    return min(complete, key=lambda t: (-t.mean("held_out_accuracy", 0.0), t.mean("held_out_loss", 0.0)), default=None)
+
+
+def as_table(trials: Sequence[Trial], best: Trial | None) -> Table:
+    """Return every combination, the most accurate first."""
+    rows = []
+    for trial in sorted(trials, key=lambda trial: -trial.mean("held_out_accuracy", -1.0)):
+        estimates = [(trial.estimate(key), form, factor) for key, (_, form, factor) in MEASURES.items()]
+        numbers = [found.text(form, factor) if found else None for found, form, factor in estimates]
+        counts = (len(trial.numbers("held_out_accuracy")), len(trial.failures))
+        rows.append((*map(format_value, trial.params.values()), *numbers, *counts, "best" if trial is best else ""))
+    titles = (*(title for title, *_ in MEASURES.values()), "folds", "failed", "")
+    return Table("Cross-validation", (*(trials[0].params if trials else ()), *titles), tuple(rows))
+
+
+def as_json(trials: Sequence[Trial], best: Trial | None) -> dict[str, Any]:
+    """Return everything as plain values."""
+    every = [
+        {"params": trial.params, **{key: trial.numbers(key) for key in MEASURES}, "failed": trial.failures}
+        for trial in trials
+    ]
+    return {"best": best.params if best else None, "trials": every}
+
+
+def summary_lines(
+    trials: Sequence[Trial], best: Trial | None, data: str, config: Path, page: str | None
+) -> Iterator[str]:
+    """Return the table in columns, the best combination, how to train with it, and where the report is."""
+    yield from tables.in_columns(as_table(trials, best))
+    if best and (accuracy := best.estimate("held_out_accuracy")):
+        yield f"best: {best.name}, {accuracy.text('.2f', 100)} % of held-out images classified correctly"
+        words = ["invaug", "train", *([] if data == "digits" else [data]), "--config", str(config)]
+        yield f"train with: {shlex.join(words)}"
+    if page:
+        yield f"report: {page}"
 
 
 @dataclass
 class Search:
-    """Yields jobs, and is told when they have ended."""
+    """Yields the folds of one combination after another, and learns from those that have ended."""
 
-    space: Space
+    n_trials: int
+    combinations: Iterable[dict[str, Any]]
     make_jobs: Callable[[Mapping[str, Any], int], list[Job]]
     """The folds of a combination; its number names their folders."""
+    learn: Callable[[list[Trial]], None] = lambda _: None
+    """Gets all trials whenever a fold has ended: a grid learns nothing."""
     trials: list[Trial] = field(default_factory=list)
-
-    @property
-    def n_trials(self) -> int:
-        """How many combinations are tried."""
-        return math.prod(len(found.values) for found in self.space.values() if isinstance(found, Values))
 
     def jobs(self) -> Iterator[Job]:
         """Return the folds of one combination after another."""
-        for params in self.combinations():
-            trial = Trial(dict(params), self.make_jobs(params, len(self.trials)))
+        for params in self.combinations:
+            trial = Trial(params, self.make_jobs(params, len(self.trials)))
             self.trials.append(trial)
             yield from trial.jobs
-            self.tell()
-
-    def combinations(self) -> Iterator[dict[str, Any]]:
-        """Return what to try, in order."""
-        return grid(self.space)
-
-    def tell(self) -> None:
-        """Learn from the trials that have ended: a grid does not."""
+            self.learn(self.trials)
 
 
-@dataclass
-class OptunaSearch(Search):
+class Study:
     """Optuna's tree-structured Parzen estimator; what it asked for is kept, so that a stopped search resumes."""
 
-    trials_wanted: int = 20
-    folder: Path = Path()
-    seed: int = 0
-    _study: Any = None
-    _asked: list[Any] = field(default_factory=list)
-    """Optuna's trials, one for each of ours; None once it has been told."""
-
-    @property
-    def n_trials(self) -> int:
-        """How many combinations are tried."""
-        return self.trials_wanted
+    def __init__(self, space: Space, n_trials: int, folder: Path, seed: int) -> None:
+        self.space, self.n_trials, self.path = space, n_trials, folder / ASKED
+        self.optuna = _optuna()
+        sampler = self.optuna.samplers.TPESampler(seed=seed, constant_liar=True)
+        self.study = self.optuna.create_study(direction="maximize", sampler=sampler)
+        self.asked: list[Any] = []
+        """Optuna's trials, one for each of ours; None once it has been told."""
 
     def combinations(self) -> Iterator[dict[str, Any]]:
         """Return what was asked before, then what Optuna asks for next."""
-        optuna = _optuna()
-        sampler = optuna.samplers.TPESampler(seed=self.seed, constant_liar=True)
-        self._study = optuna.create_study(direction="maximize", sampler=sampler)
-        space = {key: _distribution(optuna, found) for key, found in self.space.items()}
-        known = list((atomic.read_json(self.folder / ASKED) or {"trials": []})["trials"])
-        for number in range(self.trials_wanted):
+        space = {key: _distribution(self.optuna, found) for key, found in self.space.items()}
+        known = list((atomic.read_json(self.path) or {"trials": []})["trials"])
+        for number in range(self.n_trials):
             if number < len(known):
-                self._study.enqueue_trial(known[number])
-            asked = self._study.ask(space)
-            self._asked.append(asked)
+                self.study.enqueue_trial(known[number])
+            asked = self.study.ask(space)
+            self.asked.append(asked)
             known[number : number + 1] = [dict(asked.params)]
-            atomic.write_text(self.folder / ASKED, json.dumps({"trials": known}))
+            atomic.write_text(self.path, json.dumps({"trials": known}))
             yield dict(asked.params)
 
-    def tell(self) -> None:
+    def tell(self, trials: list[Trial]) -> None:
         """Tell Optuna of every trial whose folds have all ended."""
-        failed = _optuna().trial.TrialState.FAIL
-        for number, trial in enumerate(self.trials):
+        failed = self.optuna.trial.TrialState.FAIL
+        for number, trial in enumerate(trials):
             ended = len(trial.failures) + len(trial.numbers("held_out_accuracy")) == len(trial.jobs)
-            if self._asked[number] is None or not ended:
+            if self.asked[number] is None or not ended:
                 continue
             told = {"values": trial.mean("held_out_accuracy", 0.0)} if trial.is_complete else {"state": failed}
-            self._study.tell(self._asked[number], **told)
-            self._asked[number] = None
+            self.study.tell(self.asked[number], **told)
+            self.asked[number] = None
 
 
 def _optuna() -> Any:
@@ -151,10 +173,10 @@ def _optuna() -> Any:
     return optuna
 
 
-def _distribution(optuna: Any, found: Values | Range) -> Any:
+def _distribution(optuna: Any, found: Sequence[Any] | Range) -> Any:
     kinds = optuna.distributions
-    if isinstance(found, Values):
-        return kinds.CategoricalDistribution(found.values)
+    if not isinstance(found, Range):
+        return kinds.CategoricalDistribution(found)
     if found.whole:
         return kinds.IntDistribution(int(found.low), int(found.high), log=found.is_logarithmic)
     return kinds.FloatDistribution(found.low, found.high, log=found.is_logarithmic)
