@@ -19,8 +19,8 @@ from invaug import sets
 from invaug.lab.certify import certificate
 from invaug.lab.certify import matrix as scored
 from invaug.lab.certify.certificate import Question
-from invaug.lab.certify.matrix import Exhaustive, Sample
-from invaug.lab.certify.matrix_files import Cache
+from invaug.lab.certify.matrix import Exhaustive
+from invaug.lab.data.batches import Batch
 from invaug.lab.models.build import build_model
 from invaug.lab.run.folder import Predictor
 from invaug.lab.train import malloc
@@ -55,15 +55,13 @@ PEER: dict[str, Callable[[float], Callable[[Image.Image], Image.Image]]] = {
 }
 
 
-def certified(predictor: Predictor, sample: Sample, folder: Path, clock: Clock) -> tuple[float, scored.Matrix]:
+def certified(predictor: Predictor, sample: Batch, folder: Path, clock: Clock) -> tuple[float, scored.Matrix]:
     """Return the seconds of a certificate from images to numbers, files included, and its matrix."""
     transforms = sets.wide()
     start = clock()
     every, probability = certificate.list_transformations(transforms)
-    cache = Cache(folder, {"weights": "those of this benchmark"})
-    cache.open()
     score = partial(scored.score_block, predictor, sample, transforms, losses)
-    matrix = scored.fill_matrix(Exhaustive(every, len(sample.targets)), cache, score)
+    matrix = scored.fill_matrix(Exhaustive(every, len(sample.targets)), folder, {}, score)
     question = Question(transforms, sample.targets.numpy(), CLASSES, (3, 32, 32), 0.95, 10.0, 0.8)
     certificate.certify_exactly(matrix, every, probability, question)
     return clock() - start, matrix
@@ -75,7 +73,7 @@ def losses(scores: torch.Tensor, targets: torch.Tensor) -> torch.Tensor:
 
 @torch.no_grad()
 def one_by_one(
-    predictor: Predictor, sample: Sample, rows: list[int], batch: int, clock: Clock
+    predictor: Predictor, sample: Batch, rows: list[int], batch: int, clock: Clock
 ) -> tuple[float, np.ndarray]:
     """Return the seconds of some transformations: Pillow image by image, then the network on batches of them."""
     every = sets.wide().every()
@@ -110,7 +108,7 @@ def main() -> None:
     predictor = Predictor(network, Finish(MEAN, STD), CLASSES).eval()
     images, source = timing.real_images(32, given.images)
     targets = torch.randint(10, (len(images),), generator=torch.Generator().manual_seed(0))
-    sample = Sample(images, targets, np.arange(len(images)))
+    sample = Batch(images, targets, torch.arange(len(images)))
     print(f"{len(images)} images of {source}, ResNet-8, wide set; {timing.machine(given, 'torch', 'numba', 'pillow')}")
     timing.warn_if_busy(given)
     sets.wide().apply(images[:2], sets.wide().draw(2))  # compiles, or reads what was compiled

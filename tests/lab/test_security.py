@@ -346,7 +346,7 @@ def test_links_inside_a_run_are_not_followed(name: str, trained: Path, tmp_path:
 
 def test_a_record_that_is_a_link_or_a_pipe_is_refused(tmp_path: Path) -> None:
     (tmp_path / "record.jsonl").symlink_to(tmp_path / "elsewhere")
-    for use in (record.read, lambda folder: record.Record(folder).append({"epoch": 1})):
+    for use in (record.read, lambda folder: record.append(folder, {"epoch": 1})):
         with pytest.raises(UserError, match="is not a regular file"):
             use(tmp_path)
     assert not (tmp_path / "elsewhere").exists()

@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 import math
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -15,8 +16,8 @@ from torch.nn import functional as F
 from invaug import Op, TransformSet, ops
 from invaug.lab.certify import matrix as scored
 from invaug.lab.certify.certificate import Question
-from invaug.lab.certify.matrix import Block, Matrix, Sample
-from invaug.lab.certify.matrix_files import Cache
+from invaug.lab.certify.matrix import Block, Matrix
+from invaug.lab.data.batches import Batch
 from invaug.lab.run.folder import Predictor
 from invaug.lab.train.finish import Finish
 from tests.support.images import real_images
@@ -40,13 +41,13 @@ def cross_entropy(scores: Tensor, targets: Tensor) -> Tensor:
     return F.cross_entropy(scores, targets, reduction="none")
 
 
-def make_sample() -> Sample:
+def make_sample() -> Batch:
     """Return colour images that a small network is right about now and then."""
     images = real_images(18, 20, 20, 3)
-    return Sample(images, torch.arange(18) % 3, np.arange(18))
+    return Batch(images, torch.arange(18) % 3, torch.arange(18))
 
 
-def train_predictor(sample: Sample) -> Predictor:
+def train_predictor(sample: Batch) -> Predictor:
     """Return a small network trained on the sample for a few steps."""
     torch.manual_seed(0)
     network = nn.Sequential(nn.Conv2d(3, 4, 5, 3), nn.ReLU(), nn.BatchNorm2d(4), nn.Flatten(), nn.Linear(144, 3))
@@ -67,10 +68,11 @@ def make_question(transforms: TransformSet, targets: Tensor, **changes: Any) -> 
     return Question(transforms, targets.numpy(), CLASSES, (3, 20, 20), **asked)
 
 
-def fill(plan: scored.Strategy, predictor: Predictor, sample: Sample, transforms: TransformSet, cache: Cache) -> Matrix:
-    cache.open()
+def fill(
+    plan: scored.Strategy, predictor: Predictor, sample: Batch, transforms: TransformSet, folder: Path, **key: str
+) -> Matrix:
     scorer = lambda block: scored.score_block(predictor, sample, transforms, cross_entropy, block)  # noqa: E731
-    return scored.fill_matrix(plan, cache, scorer)
+    return scored.fill_matrix(plan, folder, key, scorer)
 
 
 @torch.no_grad()

@@ -15,8 +15,8 @@ import torch
 
 from invaug import Op, TransformSet, ops, sets
 from invaug.lab.certify import bounds, certificate
-from invaug.lab.certify.matrix import Exhaustive, Sample
-from invaug.lab.certify.matrix_files import Cache
+from invaug.lab.certify.matrix import Exhaustive
+from invaug.lab.data.batches import Batch
 from invaug.lab.report.sections.certificate import sentences
 from invaug.lab.run.folder import Predictor
 from invaug.samplers import chain_probabilities
@@ -25,10 +25,10 @@ from tests.support.pillow_reference import by_pillow
 
 
 @pytest.fixture(scope="module")
-def exact(predictor: Predictor, sample: Sample, tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
+def exact(predictor: Predictor, sample: Batch, tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
     every, probability = certificate.list_transformations(SMALL)
-    cache = Cache(tmp_path_factory.mktemp("cache"), {"weights": "some"})
-    matrix = fill(Exhaustive(every, len(sample.targets)), predictor, sample, SMALL, cache)
+    folder = tmp_path_factory.mktemp("scores")
+    matrix = fill(Exhaustive(every, len(sample.targets)), predictor, sample, SMALL, folder)
     return certificate.certify_exactly(matrix, every, probability, make_question(SMALL, sample.targets))
 
 
@@ -45,7 +45,7 @@ def drawable(transforms: TransformSet) -> list[tuple[str, float, Fraction]]:
     return found
 
 
-def by_loops(predictor: Predictor, sample: Sample, transforms: TransformSet) -> list[list[Any]]:
+def by_loops(predictor: Predictor, sample: Batch, transforms: TransformSet) -> list[list[Any]]:
     """Loss, right, operation, probability of each image under everything that can be drawn, made by Pillow."""
     table = []
     for image, target in zip(sample.images, sample.targets.tolist(), strict=True):
@@ -59,7 +59,7 @@ def by_loops(predictor: Predictor, sample: Sample, transforms: TransformSet) -> 
 
 
 @pytest.fixture(scope="module")
-def loops(predictor: Predictor, sample: Sample) -> list[list[Any]]:
+def loops(predictor: Predictor, sample: Batch) -> list[list[Any]]:
     return by_loops(predictor, sample, SMALL)
 
 
@@ -89,7 +89,7 @@ def test_the_worst_case_is_the_largest_of_all_losses(exact: dict[str, Any], loop
 
 
 def test_invariance_risk_is_how_far_the_worst_is_above_the_clean_loss(
-    exact: dict[str, Any], loops: list[list[Any]], predictor: Predictor, sample: Sample
+    exact: dict[str, Any], loops: list[list[Any]], predictor: Predictor, sample: Batch
 ) -> None:
     clean = [judge(predictor, image, int(t))[0] for image, t in zip(sample.images, sample.targets, strict=True)]
     risks = [max(c, *(x for x, *_ in row)) - c for c, row in zip(clean, loops, strict=True)]
@@ -98,7 +98,7 @@ def test_invariance_risk_is_how_far_the_worst_is_above_the_clean_loss(
 
 
 def test_images_right_under_everything_are_counted_one_by_one(
-    exact: dict[str, Any], loops: list[list[Any]], predictor: Predictor, sample: Sample
+    exact: dict[str, Any], loops: list[list[Any]], predictor: Predictor, sample: Batch
 ) -> None:
     right = [
         judge(predictor, image, int(t))[1] and all(r for _, r, *_ in row)
@@ -215,10 +215,10 @@ def test_shifts_out_of_the_image_leave_nothing_to_see(exact: dict[str, Any]) -> 
     assert certificate.find_blinding(sets.wide(), every, (1, 1, 1)).sum() == 0
 
 
-def test_a_set_that_destroys_every_image_is_told_so(predictor: Predictor, sample: Sample, tmp_path: Path) -> None:
+def test_a_set_that_destroys_every_image_is_told_so(predictor: Predictor, sample: Batch, tmp_path: Path) -> None:
     away = TransformSet((Op("TranslateX", ops.translate_x, 20, 30, signed=True, whole=True),), n_levels=3)
     every, probability = certificate.list_transformations(away)
-    matrix = fill(Exhaustive(every, 18), predictor, sample, away, Cache(tmp_path, {"weights": "a"}))
+    matrix = fill(Exhaustive(every, 18), predictor, sample, away, tmp_path)
     found = certificate.certify_exactly(matrix, every, probability, make_question(away, sample.targets))
     assert found["blinding"]["count"] == len(every) == 6
     assert found["seeing"] is None

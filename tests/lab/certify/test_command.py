@@ -48,6 +48,19 @@ def run(runs: Path, tmp_path: Path) -> Path:
     return shutil.copytree(runs / "seed-0", tmp_path / "run")
 
 
+@pytest.fixture(scope="module")
+def known(runs: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A run that has been certified."""
+    folder = shutil.copytree(runs / "seed-0", tmp_path_factory.mktemp("certified") / "run")
+    certified(folder)
+    return folder
+
+
+@pytest.fixture
+def certified_run(known: Path, tmp_path: Path) -> Path:
+    return shutil.copytree(known, tmp_path / "certified")
+
+
 def certified(run: Path, images: int | None = 40, **options: Any) -> None:
     given = {"data": None, "data_dir": None, "confidence": 0.95, "device": "cpu", "as_json": True, **options}
     certify.certify_run(run, images, **given)
@@ -93,8 +106,8 @@ def test_the_tables_say_the_same(
         assert words in output.out
 
 
-def test_a_second_certificate_scores_nothing(run: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    certified(run)
+def test_a_second_certificate_scores_nothing(certified_run: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    run = certified_run
     first = (run / "certificate.json").read_bytes()
     monkeypatch.setattr(scored, "score_block", lambda *_: pytest.fail("scored again"))
     certified(run)
@@ -105,10 +118,8 @@ def test_a_second_certificate_scores_nothing(run: Path, monkeypatch: pytest.Monk
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
 def test_an_interrupted_certificate_can_be_resumed_to_the_same_bytes(
-    run: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, number: signal.Signals
+    run: Path, known: Path, monkeypatch: pytest.MonkeyPatch, number: signal.Signals
 ) -> None:
-    whole = shutil.copytree(run, tmp_path / "whole")
-    certified(whole)
     calls, score = 0, scored.score_block
 
     def interrupted(*arguments: Any) -> Any:
@@ -124,7 +135,7 @@ def test_an_interrupted_certificate_can_be_resumed_to_the_same_bytes(
     assert calls == 3
     assert not (run / "certificate.json").exists()
     certified(run)
-    assert (run / "certificate.json").read_bytes() == (whole / "certificate.json").read_bytes()
+    assert (run / "certificate.json").read_bytes() == (known / "certificate.json").read_bytes()
 
 
 def test_the_command_exits_with_the_number_of_the_signal(run: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -142,11 +153,10 @@ def test_the_command_exits_with_the_number_of_the_signal(run: Path, monkeypatch:
 
 
 def test_other_weights_make_a_new_certificate_and_that_is_said(
-    run: Path, runs: Path, capsys: pytest.CaptureFixture[str]
+    certified_run: Path, runs: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    certified(run)
+    run = certified_run
     before = (run / "certificate.json").read_bytes()
-    capsys.readouterr()
     shutil.rmtree(run / "checkpoints")
     shutil.copytree(runs / "seed-1" / "checkpoints", run / "checkpoints")
     certified(run)
@@ -154,14 +164,17 @@ def test_other_weights_make_a_new_certificate_and_that_is_said(
     assert (run / "certificate.json").read_bytes() != before
 
 
-def test_other_images_make_a_new_certificate_and_that_is_said(run: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    certified(run)
-    certified(run, 30)
+def test_other_images_make_a_new_certificate_and_that_is_said(
+    certified_run: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    certified(certified_run, 30)
     assert "belong to other images: scoring again from the start" in capsys.readouterr().err
 
 
-def test_other_data_leave_the_page_and_the_scores_of_the_run_alone(run: Path, data: Path, tmp_path: Path) -> None:
-    certified(run)
+def test_other_data_leave_the_page_and_the_scores_of_the_run_alone(
+    certified_run: Path, data: Path, tmp_path: Path
+) -> None:
+    run = certified_run
     kept = {path: path.read_bytes() for path in run.rglob("*") if path.is_file()}
     certified(run, 20, data=str(shutil.copy(data, tmp_path / "other.npz")))
     assert all(path.read_bytes() == content for path, content in kept.items())
@@ -275,9 +288,9 @@ def test_one_image_says_next_to_nothing_and_says_so(run: Path, capsys: pytest.Ca
 
 
 def test_two_processes_do_not_certify_one_run(run: Path) -> None:
-    from invaug.lab.run.lock import RunLock
+    from invaug.lab.run.lock import run_lock
 
-    with RunLock(run / "certificate"), pytest.raises(UserError, match="is in use by process"):
+    with run_lock(run / "certificate"), pytest.raises(UserError, match="is in use by process"):
         certified(run)
 
 
@@ -293,8 +306,8 @@ HOSTILE = ("<script>alert(1)</script>", '"><img src=x onerror=alert(1)>', "[red]
 
 
 @pytest.mark.parametrize("name", HOSTILE, ids=ascii)
-def test_a_hostile_name_is_text_on_page_and_terminal(run: Path, name: str) -> None:
-    certified(run)
+def test_a_hostile_name_is_text_on_page_and_terminal(certified_run: Path, name: str) -> None:
+    run = certified_run
     report = json.loads((run / "certificate.json").read_text())
     (entry,) = report["constraints"]
     entry["name"] = report["data"] = name

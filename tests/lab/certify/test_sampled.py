@@ -11,8 +11,8 @@ import torch
 from invaug import sets
 from invaug.lab.certify import matrix as scored
 from invaug.lab.certify import sampled
-from invaug.lab.certify.matrix import Adaptive, Sample
-from invaug.lab.certify.matrix_files import Cache
+from invaug.lab.certify.matrix import Adaptive
+from invaug.lab.data.batches import Batch
 from invaug.lab.run.folder import Predictor
 from tests.support.certificates import PLACED, biased, fill, judge, make_question, mean
 
@@ -22,9 +22,7 @@ def test_the_share_of_nearly_invariant_images_is_covered(tmp_path: Path) -> None
     held = 0
     for i in range(20):
         shares = np.where(generator.random(150) < 0.6, generator.random(150) * 0.02, 0.1 + generator.random(150) * 0.9)
-        cache = Cache(tmp_path / str(i), {"weights": "a"})
-        cache.open()
-        matrix = scored.fill_matrix(Adaptive(PLACED, 150, seed=i), cache, biased(shares))
+        matrix = scored.fill_matrix(Adaptive(PLACED, 150, seed=i), tmp_path / str(i), {}, biased(shares))
         asked = make_question(PLACED, torch.zeros(150, dtype=torch.long))
         low, high = sampled.nearly_invariant(scored.decide_images(matrix), asked)["interval"]
         held += low <= 0.6 <= high
@@ -32,11 +30,11 @@ def test_the_share_of_nearly_invariant_images_is_covered(tmp_path: Path) -> None
 
 
 def test_a_continuous_set_is_measured_on_draws_that_loops_make_as_well(
-    predictor: Predictor, sample: Sample, tmp_path: Path
+    predictor: Predictor, sample: Batch, tmp_path: Path
 ) -> None:
     turns = sets.rotations(1.0)
     plan = Adaptive(turns, 18)
-    matrix = fill(plan, predictor, sample, turns, Cache(tmp_path, {"weights": "a"}))
+    matrix = fill(plan, predictor, sample, turns, tmp_path)
     found = sampled.certify_from_draws(matrix, plan.first_draws(), make_question(turns, sample.targets))
     first = plan.first_draws()
     judged = []

@@ -242,10 +242,10 @@ def test_config_written_is_the_config_read(tmp_path: Path) -> None:
 
 
 def test_a_run_that_is_locked_is_not_touched(data: Path, tmp_path: Path, call: Call) -> None:
-    from invaug.lab.run.lock import RunLock
+    from invaug.lab.run.lock import run_lock
 
     (tmp_path / "run").mkdir()
-    with RunLock(tmp_path / "run"):
+    with run_lock(tmp_path / "run"):
         done = call("train", str(data), "--threads", "1", "--out", "run")
     assert done.code == 2
     assert f"run is in use by process {os.getpid()}" in done.err

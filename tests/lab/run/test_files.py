@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+import math
 import os
 from pathlib import Path
 
@@ -46,3 +48,12 @@ def test_a_folder_without_a_config_is_not_a_run(name: str, tmp_path: Path) -> No
     with pytest.raises(UserError, match=r"is not a run: it has no config\.toml") as caught:
         files.read_run_config(tmp_path / name)
     assert len(str(caught.value)) < 200
+
+
+def test_numbers_json_cannot_express_become_null() -> None:
+    assert files.json_safe({"a": [math.nan, 1.0], "b": {"c": math.inf}}) == {"a": [None, 1.0], "b": {"c": None}}
+
+
+def test_a_document_is_plain_json(tmp_path: Path) -> None:
+    files.write_document(tmp_path, "numbers.json", {"a": (1.0, math.inf)})
+    assert json.loads((tmp_path / "numbers.json").read_text()) == {"a": [1.0, None]}

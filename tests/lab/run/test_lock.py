@@ -16,13 +16,13 @@ import pytest
 
 from invaug.lab.errors import UserError
 from invaug.lab.run import lock
-from invaug.lab.run.lock import RunLock
+from invaug.lab.run.lock import run_lock
 
 HOLD = """
 import os, sys, time
 from pathlib import Path
-from invaug.lab.run.lock import RunLock
-with RunLock(Path(sys.argv[1])):
+from invaug.lab.run.lock import run_lock
+with run_lock(Path(sys.argv[1])):
     child = os.fork() if len(sys.argv) > 2 else -1  # as a data worker that outlives its parent
     if child:
         print(child, flush=True)
@@ -33,7 +33,7 @@ RACE = """
 import os, sys
 from pathlib import Path
 from invaug.lab.errors import UserError
-from invaug.lab.run.lock import RunLock
+from invaug.lab.run.lock import run_lock
 
 def say(text):
     os.write(1, f"{text}\\n".encode())  # one call, so that lines do not mix
@@ -41,7 +41,7 @@ def say(text):
 def start(gate, end):
     os.read(gate, 1)  # returns for all at once, when the last writer is closed
     try:
-        with RunLock(Path(sys.argv[1])):
+        with run_lock(Path(sys.argv[1])):
             say(f"won {os.getpid()}")
             os.read(end, 1)
     except UserError as error:
@@ -79,48 +79,48 @@ def owner(folder: Path, *options: str) -> Iterator[tuple[subprocess.Popen[str], 
 def test_the_folder_is_made_and_free_again_afterwards(tmp_path: Path) -> None:
     folder = tmp_path / "runs" / "a"
     for _ in range(3):
-        with RunLock(folder):
+        with run_lock(folder):
             assert (folder / ".lock").exists()
 
 
 def test_the_folder_is_free_after_an_error(tmp_path: Path) -> None:
-    with pytest.raises(ZeroDivisionError), RunLock(tmp_path):
+    with pytest.raises(ZeroDivisionError), run_lock(tmp_path):
         raise ZeroDivisionError
-    with RunLock(tmp_path):
+    with run_lock(tmp_path):
         pass
 
 
 def test_a_second_lock_in_one_process_is_refused(tmp_path: Path) -> None:
     message = rf"{re.escape(str(tmp_path))} is in use by process {os.getpid()} on .*: wait for it to end, or choose"
-    with RunLock(tmp_path):
-        with pytest.raises(UserError, match=message), RunLock(tmp_path):
+    with run_lock(tmp_path):
+        with pytest.raises(UserError, match=message), run_lock(tmp_path):
             pass
-        with RunLock(tmp_path / "another"):
+        with run_lock(tmp_path / "another"):
             pass
-        with pytest.raises(UserError, match="in use"), RunLock(tmp_path):
+        with pytest.raises(UserError, match="in use"), run_lock(tmp_path):
             pass
 
 
 def test_a_live_owner_is_named_and_a_dead_one_forgotten(tmp_path: Path) -> None:
     with owner(tmp_path) as (process, _):
-        with pytest.raises(UserError, match=f"is in use by process {process.pid} on "), RunLock(tmp_path):
+        with pytest.raises(UserError, match=f"is in use by process {process.pid} on "), run_lock(tmp_path):
             pass
         process.send_signal(signal.SIGKILL)
         process.wait()
         assert str(process.pid) in (tmp_path / ".lock").read_text()
-        with RunLock(tmp_path):
+        with run_lock(tmp_path):
             assert str(os.getpid()) in (tmp_path / ".lock").read_text()
 
 
 def test_a_child_that_outlives_its_killed_parent_does_not_keep_the_folder(tmp_path: Path) -> None:
     with owner(tmp_path, "fork") as (process, child):
         try:
-            with pytest.raises(UserError, match=f"process {process.pid} on "), RunLock(tmp_path):
+            with pytest.raises(UserError, match=f"process {process.pid} on "), run_lock(tmp_path):
                 pass
             process.send_signal(signal.SIGKILL)
             process.wait()
             os.kill(child, 0)  # it lives
-            with RunLock(tmp_path):
+            with run_lock(tmp_path):
                 pass
         finally:
             os.kill(child, signal.SIGKILL)
@@ -131,13 +131,13 @@ def test_a_child_that_leaves_the_block_does_not_free_the_folder(tmp_path: Path) 
 import os, sys
 from pathlib import Path
 from invaug.lab.errors import UserError
-from invaug.lab.run.lock import RunLock
-with RunLock(Path(sys.argv[1])):
+from invaug.lab.run.lock import run_lock
+with run_lock(Path(sys.argv[1])):
     child = os.fork()
     if child:
         os.waitpid(child, 0)
         try:
-            with RunLock(Path(sys.argv[1])):
+            with run_lock(Path(sys.argv[1])):
                 print("stolen")
         except UserError as error:
             print(error)
@@ -159,7 +159,7 @@ def test_of_fifty_that_start_at_once_one_wins_and_the_others_name_it(tmp_path: P
 @pytest.mark.parametrize("content", ["", "x", "[]", '{"pid": "x"}', '{"pid": 1}', '{"pid": 99999999999, "host": ""}'])
 def test_whatever_a_lock_file_says_it_is_taken_if_nobody_holds_it(content: str, tmp_path: Path) -> None:
     (tmp_path / ".lock").write_text(content)
-    with RunLock(tmp_path):
+    with run_lock(tmp_path):
         pass
 
 
@@ -167,30 +167,33 @@ def test_an_owner_that_has_not_yet_written_its_name_is_another_process(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(lock, "PATIENCE", 0.05)
-    with RunLock(tmp_path):
+    with run_lock(tmp_path):
         (tmp_path / ".lock").write_text("")
-        with pytest.raises(UserError, match="is in use by another process"), RunLock(tmp_path):
+        with pytest.raises(UserError, match="is in use by another process"), run_lock(tmp_path):
             pass
 
 
 def test_an_owner_on_another_machine_is_named(tmp_path: Path) -> None:
-    with RunLock(tmp_path):
+    with run_lock(tmp_path):
         (tmp_path / ".lock").write_text('{"pid": 4, "host": "elsewhere"}')
-        with pytest.raises(UserError, match="process 4 on elsewhere"), RunLock(tmp_path):
+        with pytest.raises(UserError, match="process 4 on elsewhere"), run_lock(tmp_path):
             pass
 
 
 def test_a_lock_that_is_a_link_is_not_followed(tmp_path: Path) -> None:
     (tmp_path / "precious").write_text("content")
     (tmp_path / ".lock").symlink_to("precious")
-    with pytest.raises(UserError, match="cannot lock"), RunLock(tmp_path):
+    with pytest.raises(UserError, match="cannot lock"), run_lock(tmp_path):
         pass
     assert (tmp_path / "precious").read_text() == "content"
 
 
 def test_a_folder_that_cannot_be_made_is_named(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
-    with pytest.raises(UserError, match=r"cannot lock .*file/run: Not a directory"), RunLock(tmp_path / "file" / "run"):
+    with (
+        pytest.raises(UserError, match=r"cannot lock .*file/run: Not a directory"),
+        run_lock(tmp_path / "file" / "run"),
+    ):
         pass
 
 
@@ -199,13 +202,13 @@ def test_a_disk_without_locks_is_refused(tmp_path: Path, monkeypatch: pytest.Mon
         raise OSError(errno.ENOLCK, "No locks available")
 
     monkeypatch.setattr(lock, "_seize", unsupported)
-    with pytest.raises(UserError, match="No locks available; choose a folder on another disk"), RunLock(tmp_path):
+    with pytest.raises(UserError, match="No locks available; choose a folder on another disk"), run_lock(tmp_path):
         pass
 
 
 def test_locks_leave_no_open_files(tmp_path: Path) -> None:
     before = len(list(Path("/proc/self/fd").iterdir()))
     for _ in range(20):
-        with RunLock(tmp_path), pytest.raises(UserError, match="in use"), RunLock(tmp_path):
+        with run_lock(tmp_path), pytest.raises(UserError, match="in use"), run_lock(tmp_path):
             pass
     assert len(list(Path("/proc/self/fd").iterdir())) == before

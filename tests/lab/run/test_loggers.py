@@ -14,6 +14,7 @@ from typing import Any
 
 import pytest
 
+from invaug.lab.config.build import build
 from invaug.lab.errors import UserError
 from invaug.lab.run import loggers, record
 
@@ -26,10 +27,9 @@ SCALARS = {"epoch": [1, 2, 3], "loss": [0.5, math.nan, 0.125], "gamma/0": [0.25,
 
 
 def log_all(name: str, folder: Path, rows: list[dict[str, Any]] = ROWS, **options: Any) -> None:
-    (logger,) = loggers.open_loggers([name], folder, **options)
-    for row in rows:
-        logger.log(row, row["epoch"])
-    logger.close()
+    with loggers.open_logs([name], folder, **options) as log:
+        for row in rows:
+            log(row)
 
 
 def equal(found: list[float], expected: list[float]) -> bool:
@@ -42,16 +42,16 @@ def table(folder: Path) -> list[dict[str, str]]:
 
 
 def test_csv_is_whole_after_every_epoch(tmp_path: Path) -> None:
-    (logger,) = loggers.open_loggers(["csv"], tmp_path)
-    for n, row in enumerate(ROWS, 1):
-        logger.log(row, n)
-        assert [line["epoch"] for line in table(tmp_path)] == [str(epoch) for epoch in range(1, n + 1)]
+    with loggers.open_logs(["csv"], tmp_path) as log:
+        for n, row in enumerate(ROWS, 1):
+            log(row)
+            assert [line["epoch"] for line in table(tmp_path)] == [str(epoch) for epoch in range(1, n + 1)]
     assert table(tmp_path)[0]["kept.0.Rotate.1"] == "2"
 
 
 def test_csv_of_a_resumed_run_has_each_epoch_once(tmp_path: Path) -> None:
     for row in ROWS:
-        record.Record(tmp_path).append(row)
+        record.append(tmp_path, row)
     log_all("csv", tmp_path, [{"epoch": 2, "loss": 7.0}, {"epoch": 3, "loss": 8.0}])
     assert [(line["epoch"], line["loss"]) for line in table(tmp_path)] == [("1", "0.5"), ("2", "7.0"), ("3", "8.0")]
 
@@ -88,10 +88,9 @@ def test_tensorboard_shows_at_which_levels_operations_were_kept(tmp_path: Path) 
 
 def test_tensorboard_has_an_epoch_on_disk_before_the_log_is_closed(tmp_path: Path) -> None:
     pytest.importorskip("tensorboard", reason="the tensorboard log needs it")
-    (logger,) = loggers.open_loggers(["tensorboard"], tmp_path)
-    logger.log(ROWS[0], 1)
-    assert [event.value for event in events(tmp_path).Scalars("loss")] == [0.5]
-    logger.close()
+    with loggers.open_logs(["tensorboard"], tmp_path) as log:
+        log(ROWS[0])
+        assert [event.value for event in events(tmp_path).Scalars("loss")] == [0.5]
 
 
 def test_tensorboard_of_a_resumed_run_has_each_epoch_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -203,19 +202,18 @@ def test_a_missing_library_is_named_with_the_command_that_brings_it(
 ) -> None:
     monkeypatch.setitem(sys.modules, module, None)
     message = f"--log {name} needs {package}, which is not installed: pip install {package}"
-    with pytest.raises(UserError, match=message):
-        loggers.open_loggers([name], tmp_path / "run")
+    with pytest.raises(UserError, match=message), loggers.open_logs([name], tmp_path / "run"):
+        pass
     assert not (tmp_path / "run").exists()
 
 
-def test_an_unknown_log_answers_with_the_nearest(tmp_path: Path) -> None:
+def test_an_unknown_log_answers_with_the_nearest() -> None:
     with pytest.raises(UserError, match=r"unknown log tensorbord, did you mean tensorboard\?"):
-        loggers.open_loggers(["csv", "tensorbord"], tmp_path)
+        build({"log": ["csv", "tensorbord"]})
 
 
 def test_several_logs_take_the_same_rows(tmp_path: Path) -> None:
     pytest.importorskip("tensorboard", reason="the tensorboard log needs it")
-    for logger in loggers.open_loggers(["csv", "tensorboard"], tmp_path):
-        logger.log(ROWS[0], 1)
-        logger.close()
+    with loggers.open_logs(["csv", "tensorboard"], tmp_path) as log:
+        log(ROWS[0])
     assert {path.name for path in tmp_path.iterdir()} == {"record.csv", "tensorboard"}

@@ -18,7 +18,6 @@ import pytest
 
 from invaug.lab.errors import UserError
 from invaug.lab.run import atomic, record
-from invaug.lab.run.record import Record
 
 ROWS: list[dict[str, Any]] = [
     {"epoch": 1, "loss": 0.1, "gamma": [0.0, 1 / 3], "text": "ü\n", "none": None},
@@ -29,7 +28,7 @@ ROWS: list[dict[str, Any]] = [
 
 def written(folder: Path, rows: list[dict[str, Any]] = ROWS) -> Path:
     for row in rows:
-        Record(folder).append(row)
+        record.append(folder, row)
     return folder / record.NAME
 
 
@@ -58,7 +57,7 @@ def test_a_folder_without_a_record_has_no_rows(tmp_path: Path) -> None:
 @pytest.mark.parametrize("row", [{}, {"epoch": None}, {"epoch": 1.0}, {"epoch": "1"}], ids=str)
 def test_a_row_needs_an_epoch(row: dict[str, Any], tmp_path: Path) -> None:
     with pytest.raises(ValueError, match="the epoch of a row must be an integer, got"):
-        Record(tmp_path).append(row)
+        record.append(tmp_path, row)
     assert record.read(tmp_path) == []
 
 
@@ -66,7 +65,7 @@ def test_a_value_that_is_not_json_leaves_the_record_as_it_was(tmp_path: Path) ->
     path = written(tmp_path)
     before = path.read_bytes()
     with pytest.raises(TypeError, match="set is not JSON serializable"):
-        Record(tmp_path).append({"epoch": 4, "x": {1}})
+        record.append(tmp_path, {"epoch": 4, "x": {1}})
     assert path.read_bytes() == before
 
 
@@ -81,19 +80,21 @@ def test_a_row_is_on_the_disk_when_append_returns(tmp_path: Path, monkeypatch: p
     path = written(tmp_path, ROWS[:1])
     size = path.stat().st_size
     assert synced == [(record.NAME, size), (tmp_path.name, 0)]
-    Record(tmp_path).append(ROWS[1])
+    record.append(tmp_path, ROWS[1])
     assert synced[2:] == [(record.NAME, path.stat().st_size)]
 
 
 @pytest.mark.parametrize("last_epoch", range(5))
 def test_resuming_drops_the_epochs_after_the_last_one_that_counts(last_epoch: int, tmp_path: Path) -> None:
     written(tmp_path)
-    Record.resume(tmp_path, last_epoch).append({"epoch": last_epoch + 1, "again": True})
+    record.resume(tmp_path, last_epoch)
+    record.append(tmp_path, {"epoch": last_epoch + 1, "again": True})
     assert record.read(tmp_path) == [*ROWS[:last_epoch], {"epoch": last_epoch + 1, "again": True}]
 
 
 def test_resuming_where_nothing_is_starts_a_record(tmp_path: Path) -> None:
-    Record.resume(tmp_path, 0).append(ROWS[0])
+    record.resume(tmp_path, 0)
+    record.append(tmp_path, ROWS[0])
     assert record.read(tmp_path) == ROWS[:1]
 
 
@@ -102,7 +103,7 @@ def test_resuming_leaves_the_lines_that_stay_byte_for_byte(tmp_path: Path) -> No
     odd = b'{"loss":0.10,  "epoch":4}\n'
     path.write_bytes(path.read_bytes() + odd)
     before = path.read_bytes()
-    Record.resume(tmp_path, 4)
+    record.resume(tmp_path, 4)
     assert path.read_bytes() == before
 
 
@@ -116,7 +117,8 @@ def test_a_record_cut_at_any_byte_reads_up_to_its_last_whole_line(
         path.write_bytes(content[:length])
         whole = content[:length].count(b"\n")
         assert record.read(tmp_path) == ROWS[:whole]
-        Record.resume(tmp_path, 9).append(ROWS[2])
+        record.resume(tmp_path, 9)
+        record.append(tmp_path, ROWS[2])
         assert record.read(tmp_path) == [*ROWS[:whole], ROWS[2]]
 
 
@@ -125,7 +127,7 @@ def test_garbage_at_the_end_is_a_line_that_was_not_finished(tail: bytes, tmp_pat
     path = written(tmp_path)
     path.write_bytes(path.read_bytes() + tail)
     assert record.read(tmp_path) == ROWS
-    Record.resume(tmp_path, 3)
+    record.resume(tmp_path, 3)
     assert path.read_bytes().count(b"\n") == 3
 
 
@@ -137,7 +139,7 @@ def test_damage_in_the_middle_is_named_and_not_passed_over(line: bytes, tmp_path
     with pytest.raises(UserError, match=r"record\.jsonl is damaged in line 2"):
         record.read(tmp_path)
     with pytest.raises(UserError, match=r"record\.jsonl is damaged in line 2"):
-        Record.resume(tmp_path, 3)
+        record.resume(tmp_path, 3)
 
 
 def test_a_damaged_line_before_one_that_was_not_finished_is_named(tmp_path: Path) -> None:
@@ -154,7 +156,7 @@ def test_a_full_disk_leaves_the_record_as_it_was(tmp_path: Path) -> None:
     resource.setrlimit(resource.RLIMIT_FSIZE, (len(before) + 5, hard))
     try:
         with pytest.raises(atomic.WriteError, match=r"cannot write .*record\.jsonl: File too large") as caught:
-            Record(tmp_path).append(ROWS[0])
+            record.append(tmp_path, ROWS[0])
     finally:
         resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
     assert caught.value.errno == errno.EFBIG
@@ -164,10 +166,9 @@ def test_a_full_disk_leaves_the_record_as_it_was(tmp_path: Path) -> None:
 WRITER = """
 import sys
 from pathlib import Path
-from invaug.lab.run.record import Record
-record = Record(Path(sys.argv[1]))
+from invaug.lab.run import record
 for epoch in range(1, 10**6):
-    record.append({"epoch": epoch, "text": "x" * 5000})
+    record.append(Path(sys.argv[1]), {"epoch": epoch, "text": "x" * 5000})
     print(epoch, flush=True)
 """
 

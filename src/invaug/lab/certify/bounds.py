@@ -13,6 +13,8 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 from scipy.special import betaincinv, betaln
 
+from invaug.lab.errors import UserError
+
 Array = NDArray[np.float64]
 PRIOR = 0.5  # of the beta mixture, Jeffreys': close to optimal for shares near 0 and near 1
 MAX_STAKE = 0.9  # largest share of the capital that one value can cost
@@ -22,7 +24,7 @@ HALVINGS = 40  # of an interval of length 1: twelve digits
 def check_confidence(confidence: float) -> None:
     """Raise unless the confidence is a probability strictly between 0 and 1."""
     if not 0 < confidence < 1:
-        raise ValueError(f"confidence must lie strictly between 0 and 1, got {confidence}: for example 0.95")
+        raise UserError(f"confidence must lie strictly between 0 and 1, got {confidence}: for example 0.95")
 
 
 def clopper_pearson(n_successes: ArrayLike, n_trials: ArrayLike, confidence: float = 0.95) -> tuple[Array, Array]:

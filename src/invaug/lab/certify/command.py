@@ -3,7 +3,7 @@
 import json
 import math
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -11,29 +11,27 @@ from typing import Any
 import torch
 from rich.console import Console
 
-from invaug import TransformSet
 from invaug.lab.certify import bounds, certificate, matrix, sampled
 from invaug.lab.certify.certificate import Question
-from invaug.lab.certify.matrix import Adaptive, Exhaustive, Matrix, Sample, Strategy
-from invaug.lab.certify.matrix_files import Cache, check_no_link
-from invaug.lab.config.methods import METHODS, holds_epsilon
+from invaug.lab.certify.matrix import Adaptive, Exhaustive, Matrix, Strategy
+from invaug.lab.config.methods import METHODS
 from invaug.lab.config.schema import Config
+from invaug.lab.data.batches import Batch
 from invaug.lab.data.load import Dataset
 from invaug.lab.errors import UserError
 from invaug.lab.evaluate.inputs import check_device, load_test_data
 from invaug.lab.report.command import report_runs
 from invaug.lab.report.sections.certificate import document
 from invaug.lab.report.terminal import print_document
-from invaug.lab.run.documents import CERTIFICATE, json_safe, write_document
-from invaug.lab.run.folder import DataFacts, Predictor, load, read_config, versions
-from invaug.lab.run.lock import RunLock
+from invaug.lab.run.files import CERTIFICATE, json_safe, write_document
+from invaug.lab.run.folder import Predictor, load, read_config, versions
+from invaug.lab.run.lock import run_lock
 from invaug.lab.run.record import read
 from invaug.lab.terminal import progress_bars, say
 from invaug.lab.train import malloc, problem
 from invaug.lab.train.sets import transform_sets
 from invaug.lab.train.signals import Signals, Stopped
 from invaug.lab.train.tally import finite_or_none
-from invaug.scoring import Loss
 
 FOLDER = "certificate"
 SCHEMA = 1
@@ -59,10 +57,7 @@ def certify_run(
     trust_model: bool = False,
 ) -> None:
     """Certify a run on its held-out images or on those of another dataset; print it, and keep it for the report."""
-    try:
-        bounds.check_confidence(confidence)
-    except ValueError as error:
-        raise UserError(str(error)) from None
+    bounds.check_confidence(confidence)
     config, facts = read_config(run)
     if len(facts.classes) < 2:
         raise UserError(f"{run} has one class, {facts.classes[0]}: every answer is right, there is nothing to certify")
@@ -70,7 +65,9 @@ def certify_run(
     dataset = load_test_data(config, facts, data, data_dir)
     n_images = _n_images(images, len(dataset.test), dataset.name)
     sample = matrix.choose_sample(dataset.test, n_images, config.data.workers, device)
-    question = _question(config, facts, sample, confidence)
+    cap = max(CAP, CAP_OF_GUESS * math.log(len(facts.classes)))
+    asked = (transform_sets(config)[0][1], sample.targets.cpu().numpy(), facts.classes, facts.image_shape)
+    question = Question(*asked, confidence, cap, n_steps=_n_steps(config))
     found = _certify_constraints(run, config, predictor, sample, question, own=data is None)
     report = json_safe(_describe(config, dataset, question, found))
     if data is None:  # the page of a run is about its own held-out images
@@ -79,13 +76,6 @@ def certify_run(
         print(json.dumps({"run": str(run), **report}))
     else:
         print_document(document(report, str(run)), Console(highlight=False, emoji=False))
-
-
-def _question(config: Config, facts: DataFacts, sample: Sample, confidence: float) -> Question:
-    """Return what is asked about the first constraint of a run."""
-    cap = max(CAP, CAP_OF_GUESS * math.log(len(facts.classes)))
-    about = (transform_sets(config)[0][1], sample.targets.cpu().numpy(), facts.classes, facts.image_shape)
-    return Question(*about, confidence, cap, n_steps=_n_steps(config))
 
 
 def _describe(config: Config, dataset: Dataset, question: Question, found: Sequence[dict[str, Any]]) -> dict[str, Any]:
@@ -122,7 +112,7 @@ def epsilons_at_end(config: Config, rows: Sequence[Mapping[str, Any]]) -> list[f
     One that a rule set while training is that of the last epoch. One for several operations in sequence says nothing
     about each by itself, which is what is certified.
     """
-    if not holds_epsilon(config.method.name) or int(config.method.depth) > 1:
+    if not METHODS[config.method.name].holds_epsilon or int(config.method.depth) > 1:
         return [None] * max(len(config.families), 1)
     ended = problem.final_epsilon(config, rows)
     return [finite_or_none(level) if isinstance(level, float) else ended for level in problem.epsilons(config)]
@@ -139,41 +129,28 @@ def _loss_name(config: Config) -> str:
     return f"cross-entropy{smoothing}"
 
 
-@dataclass(frozen=True)
-class Scorer:
-    """What all constraints of a run are scored with."""
-
-    predictor: Predictor
-    sample: Sample
-    loss_fn: Loss
-    key: Mapping[str, str]
-    """What the scores depend on."""
-    progress: Callable[[str, int, int], None]
-    check_stop: Callable[[], None]
-
-    def fill(self, strategy: Strategy, name: str, transforms: TransformSet, folder: Path, **key: str) -> Matrix:
-        """Return the scores a strategy asks for, of which those in the folder are not made again."""
-        cache = Cache(folder, {**self.key, "set": matrix.describe_set(transforms), **key})
-        cache.open()
-        score = partial(matrix.score_block, self.predictor, self.sample, transforms, self.loss_fn)
-        return matrix.fill_matrix(strategy, cache, score, partial(self.progress, name), self.check_stop)
-
-
 def _certify_constraints(
-    run: Path, config: Config, predictor: Predictor, sample: Sample, question: Question, *, own: bool
+    run: Path, config: Config, predictor: Predictor, sample: Batch, question: Question, *, own: bool
 ) -> list[dict[str, Any]]:
     """Return the certificate of each constraint of a run."""
     folder = run / FOLDER
-    check_no_link(folder)
+    if folder.is_symlink():  # in a run from elsewhere it could lead anywhere
+        raise UserError(f"{folder} is a link, but a run keeps its certificate itself: remove the link")
     malloc.keep_freed()
     predictor.network.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
     key, loss_fn = _key(predictor, sample, config), problem.loss_function(config)
     levels, found = epsilons_at_end(config, read(run)), []
-    with RunLock(folder), Signals() as signals, progress_bars() as progress:
-        scorer = Scorer(predictor, sample, loss_fn, key, progress, partial(_check_stop, signals))
+    with run_lock(folder), Signals() as signals, progress_bars() as progress:
         for i, ((name, transforms), level) in enumerate(zip(transform_sets(config), levels, strict=True), 1):
-            asked = replace(question, transforms=transforms, epsilon=level)
-            certified = _certify(scorer, name, asked, folder / f"{'own' if own else 'other'}-{i}")
+            fill = partial(
+                matrix.fill_matrix,
+                folder=folder / f"{'own' if own else 'other'}-{i}",
+                key=key | {"set": matrix.describe_set(transforms)},
+                score=partial(matrix.score_block, predictor, sample, transforms, loss_fn),
+                progress=partial(progress, name),
+                check_stop=partial(_check_stop, signals),
+            )
+            certified = _certify(fill, replace(question, transforms=transforms, epsilon=level))
             found.append({"name": name, "epsilon": level, **certified})
     return found
 
@@ -184,27 +161,24 @@ def _check_stop(signals: Signals) -> None:
         raise Stopped(signals.caught, f"{stopped}; the scores so far are kept: run the same command again to resume")
 
 
-def _certify(scorer: Scorer, name: str, question: Question, folder: Path) -> dict[str, Any]:
-    """Return the certificate of one constraint."""
+def _certify(fill: Callable[[Strategy], Matrix], question: Question) -> dict[str, Any]:
+    """Return the certificate of one constraint, whose images `fill` scores as a strategy asks."""
     transforms, n = question.transforms, len(question.targets)
     if certificate.is_finite_set(transforms):
         every, probability = certificate.list_transformations(transforms)
-        scores = scorer.fill(Exhaustive(every, n), name, transforms, folder)
-        return certificate.certify_exactly(scores, every, probability, question)
+        return certificate.certify_exactly(fill(Exhaustive(every, n)), every, probability, question)
     strategy = Adaptive(transforms, n)
-    scores = scorer.fill(strategy, name, transforms, folder, draws=strategy.key)
-    return sampled.certify_from_draws(scores, strategy.first_draws(), question)
+    return sampled.certify_from_draws(fill(strategy), strategy.first_draws(), question)
 
 
-def _key(predictor: Predictor, sample: Sample, config: Config) -> dict[str, str]:
+def _key(predictor: Predictor, sample: Batch, config: Config) -> dict[str, str]:
     """Return what scores depend on, each under the word for it in a message."""
-    finish = {f"finish.{name}": value for name, value in predictor.finish.state_dict().items()}
-    chosen = sample._asdict() | {"indices": torch.from_numpy(sample.indices)}
     return {
-        "weights": matrix.digest_tensors({**predictor.network.state_dict(), **finish}),
+        "weights": matrix.digest_tensors(predictor.state_dict()),
         "model": config.model.name,
-        "images": matrix.digest_tensors(chosen),
+        "images": matrix.digest_tensors(sample._asdict()),
         "loss function": _loss_name(config),
+        "draws": matrix.DRAW_RULE,
         "versions": json.dumps({name: versions().get(name) for name in ("invaug", "torch")}),
     }
 

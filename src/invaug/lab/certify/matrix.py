@@ -8,7 +8,8 @@ image, or one random transformation for each image that is still undecided.
 import hashlib
 import time
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
+from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -19,12 +20,13 @@ from torch import Tensor
 
 from invaug import Draw, TransformSet
 from invaug.lab.certify.bounds import log_evidence
-from invaug.lab.certify.matrix_files import Cache
-from invaug.lab.data.batches import batches
+from invaug.lab.data.batches import Batch, batches
 from invaug.lab.data.load import MAX_RESIDENT
 from invaug.lab.data.splits import Split, random_order
 from invaug.lab.errors import UserError
-from invaug.lab.run.folder import Predictor
+from invaug.lab.run import checkpoint
+from invaug.lab.run.folder import Predictor, shapes_of
+from invaug.lab.terminal import say
 from invaug.scoring import Loss, frozen, per_sample
 
 BATCH = {"cpu": 128}  # inputs per forward pass: activations of more leave a processor's cache
@@ -34,14 +36,7 @@ CHOICE, DRAWS = 11, 12  # purposes, each with random numbers of its own
 N_FIRST, N_ROUND, N_MOST = 32, 8, 512  # draws for every image, draws between decisions, most draws for one image
 TOLERANCE = 0.05  # share of the draws an image may be wrong under and still count as right under nearly all
 MISTAKE = 0.001  # probability that an image is decided wrongly, whenever its draws stop
-
-
-class Sample(NamedTuple):
-    """The images a certificate is about."""
-
-    images: Tensor
-    targets: Tensor
-    indices: NDArray[np.int64]
+DRAW_RULE = f"{N_FIRST} {N_ROUND} {N_MOST} {TOLERANCE} {MISTAKE}"
 
 
 class Matrix(NamedTuple):
@@ -50,6 +45,14 @@ class Matrix(NamedTuple):
     losses: NDArray[np.float32]
     correct: NDArray[np.int8]
     """1, 0, or -1 where nothing was scored."""
+
+    def first(self, n_rows: int) -> "Matrix":
+        """Return the first rows, in the same memory."""
+        return Matrix(self.losses[:n_rows], self.correct[:n_rows])
+
+    def tensors(self) -> dict[str, Tensor]:
+        """Return both as tensors by name, in the same memory."""
+        return {name: torch.from_numpy(values) for name, values in self._asdict().items()}
 
 
 class Block(NamedTuple):
@@ -95,11 +98,6 @@ class Adaptive:
     seed: int = 0
     max_rows = 1 + N_MOST
 
-    @property
-    def key(self) -> str:
-        """The numbers that determine the draws."""
-        return f"draws {N_FIRST} {N_ROUND} {N_MOST} {TOLERANCE} {MISTAKE} {self.seed}"
-
     def next_block(self, so_far: Matrix) -> Block | None:
         """Return some draws for each undecided image; an image's draws do not depend on which others are left."""
         done = len(so_far.losses)
@@ -134,24 +132,22 @@ def decide_images(matrix: Matrix) -> NDArray[np.int8]:
     return decided
 
 
-def choose_sample(split: Split, n_images: int, workers: int, device: torch.device | str = "cpu") -> Sample:
+def choose_sample(split: Split, n_images: int, workers: int, device: torch.device | str = "cpu") -> Batch:
     """Return random images of a split, whatever their class; the same ones every time."""
     shape = split.shape or tuple(split.images.shape[1:])  # type: ignore[union-attr]  # it has one or the other
     size = int(np.prod(shape))
     if n_images * size > MAX_RESIDENT:
-        shown = " x ".join(map(str, shape))
-        raise UserError(
-            f"{n_images:,} images of {shown} do not fit in memory: use --images {MAX_RESIDENT // size} or fewer"
-        )
+        shown, most = " x ".join(map(str, shape)), MAX_RESIDENT // size
+        raise UserError(f"{n_images:,} images of {shown} do not fit in memory: use --images {most} or fewer")
     rows = random_order(len(split), 0, CHOICE)[:n_images]
     found = list(batches(split.take(rows), 1024, epoch=0, seed=0, shuffle=False, device="cpu", workers=workers))
     images, targets = (torch.cat([batch[k] for batch in found]).to(device) for k in (0, 1))
-    return Sample(images, targets, rows)
+    return Batch(images, targets, torch.from_numpy(rows))
 
 
 @torch.inference_mode()
 def score_block(
-    predictor: Predictor, sample: Sample, transforms: TransformSet, loss_fn: Loss, block: Block
+    predictor: Predictor, sample: Batch, transforms: TransformSet, loss_fn: Loss, block: Block
 ) -> tuple[NDArray[np.float32], NDArray[np.int8]]:
     """Return losses and correctness of a block; a loss that is NaN counts as infinite, and the prediction as wrong."""
     device = sample.images.device
@@ -174,33 +170,63 @@ def score_block(
 
 def fill_matrix(
     strategy: Strategy,
-    cache: Cache,
+    folder: Path,
+    key: Mapping[str, str],
     score: Callable[[Block], tuple[Any, Any]],
     progress: Callable[[int, int], None] = lambda *_: None,
     check_stop: Callable[[], None] = lambda: None,
 ) -> Matrix:
-    """Return the whole matrix, from the cache as far as it goes.
+    """Return the whole matrix, from the checkpoints in a folder as far as they go.
 
     Args:
+        key: What the scores depend on, each under the word for it in a message.
         check_stop: Called before each block; whatever it raises, all rows so far are kept.
     """
-    losses = np.full((strategy.max_rows, strategy.n_images), np.nan, np.float32)
-    correct = np.full((strategy.max_rows, strategy.n_images), -1, np.int8)
-    done = kept = cache.read(losses, correct)
+    shape = (strategy.max_rows, strategy.n_images)
+    matrix = Matrix(np.full(shape, np.nan, np.float32), np.full(shape, -1, np.int8))
+    done = kept = _restore(matrix, folder, key)
     since = time.monotonic()
     try:
-        while (block := strategy.next_block(Matrix(losses[:done], correct[:done]))) is not None:
+        while (block := strategy.next_block(matrix.first(done))) is not None:
             check_stop()
             rows = slice(done, done + block.n_rows)
-            losses[rows, block.active], correct[rows, block.active] = score(block)
+            matrix.losses[rows, block.active], matrix.correct[rows, block.active] = score(block)
             done += block.n_rows
             progress(done, strategy.max_rows)
             if time.monotonic() - since > FLUSH:
-                cache.append(kept, losses[kept:done], correct[kept:done])
+                _keep(matrix.first(done), folder, key)
                 kept, since = done, time.monotonic()
     finally:
-        cache.append(kept, losses[kept:done], correct[kept:done])
-    return Matrix(losses[:done], correct[:done])
+        if done > kept:
+            _keep(matrix.first(done), folder, key)
+    return matrix.first(done)
+
+
+def _keep(rows: Matrix, folder: Path, key: Mapping[str, str]) -> None:
+    """Write all rows so far; a matrix of 512 images under 470 transformations takes about a megabyte."""
+    checkpoint.save(folder, rows.tensors(), step=len(rows.losses), epoch=0, meta=key)
+
+
+def _restore(matrix: Matrix, folder: Path, key: Mapping[str, str]) -> int:
+    """Fill in the rows on disk and return how many; damaged ones, and those of something else, are not used."""
+    try:
+        saved = checkpoint.load(folder)
+    except checkpoint.AllDamagedError as error:
+        say(f"{error}: scoring again from the start")
+        return 0
+    if saved is None:
+        return 0
+    for message in saved.skipped:
+        say(message)
+    rows = matrix.first(saved.step).tensors()
+    changed = [name for name in key if saved.meta.get(name) != key[name]]
+    if changed or shapes_of(saved.state) != shapes_of(rows):
+        other = " and ".join(changed) or "images"
+        say(f"the scores in {folder} belong to other {other}: scoring again from the start")
+        return 0
+    for name, tensor in rows.items():
+        tensor.copy_(saved.state[name])
+    return saved.step
 
 
 def digest_tensors(tensors: Mapping[str, Tensor]) -> str:
@@ -211,9 +237,6 @@ def digest_tensors(tensors: Mapping[str, Tensor]) -> str:
 
 def describe_set(transforms: TransformSet) -> str:
     """Return a text that differs wherever two sets do; a function is known by its code or its name."""
-    ops = [
-        {field.name: getattr(op, field.name) for field in fields(op)}
-        | {"function": getattr(op.function, "code", getattr(op.function, "__qualname__", ""))}
-        for op in transforms.ops
-    ]
+    names = [getattr(op.function, "code", getattr(op.function, "__qualname__", "")) for op in transforms.ops]
+    ops = [vars(op) | {"function": name} for op, name in zip(transforms.ops, names, strict=True)]
     return repr((ops, transforms.n_levels, transforms.min_level, transforms.reference_size))

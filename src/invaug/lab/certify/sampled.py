@@ -23,10 +23,8 @@ def certify_from_draws(matrix: Matrix, first: Draw, question: Question) -> dict[
     """
     clean, right_clean = matrix.losses[0].astype(np.float64), matrix.correct[0] > 0
     losses, right = matrix.losses[1 : 1 + N_FIRST].astype(np.float64), matrix.correct[1 : 1 + N_FIRST] > 0
-    law, worst = (
-        lambda_c(losses, np.full(N_FIRST, 1 / N_FIRST)),
-        np.nanmax(matrix.losses[1:].astype(np.float64), axis=0),
-    )
+    law = lambda_c(losses, np.full(N_FIRST, 1 / N_FIRST))
+    worst = np.nanmax(matrix.losses[1:].astype(np.float64), axis=0)
     under_all: Bools = (matrix.correct[1:] != 0).all(axis=0)
     uniform = question.loss_and_accuracy(losses.mean(axis=0), right.mean(axis=0))
     columns = {"clean": right_clean, "uniform": right.mean(axis=0), "loss": expected_loss(law, losses)}

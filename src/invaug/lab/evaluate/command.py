@@ -12,7 +12,7 @@ from invaug.lab.evaluate import measure, pictures
 from invaug.lab.evaluate.inputs import check_device, load_test_data
 from invaug.lab.report.sections import evaluation
 from invaug.lab.report.terminal import print_document
-from invaug.lab.run.documents import EVALUATION, json_safe, write_document
+from invaug.lab.run.files import EVALUATION, json_safe, write_document
 from invaug.lab.run.folder import load, read_config
 from invaug.lab.run.record import read
 from invaug.lab.terminal import progress_bars, say

@@ -19,7 +19,6 @@ from invaug.scoring import frozen
 BATCH = 256
 N_BINS = 15  # of the calibration error, as Guo et al. (2017) have it
 Progress = Callable[[int, int], None]
-NamedProgress = Callable[[str, int, int], None]
 Metrics = dict[str, float]
 
 
@@ -133,25 +132,20 @@ def by_level(
 def by_class(scores: Tensor, targets: Tensor, classes: tuple[str, ...]) -> dict[str, Metrics]:
     """Return the accuracy and the number of images of every class that has any."""
     masks = {name: targets == i for i, name in enumerate(classes)}
-    return {
-        name: {"accuracy": accuracy(scores[mask], targets[mask]), "images": int(mask.sum())}
-        for name, mask in masks.items()
-        if mask.any()
-    }
+    return {name: _measure_some(scores, targets, mask) for name, mask in masks.items() if mask.any()}
+
+
+def _measure_some(scores: Tensor, targets: Tensor, mask: Tensor) -> Metrics:
+    """Return the accuracy and the number of the images of a mask."""
+    return {"accuracy": accuracy(scores[mask], targets[mask]), "images": int(mask.sum())}
 
 
 def calibration(scores: Tensor, targets: Tensor) -> list[Metrics]:
     """Return mean confidence, accuracy and size of each of 15 equal bins of confidence that has images."""
     confidence = scores.softmax(1).max(1).values
     bins = (confidence * N_BINS).long().clamp(max=N_BINS - 1)
-    return [
-        {
-            "confidence": float(confidence[mask].mean()),
-            "accuracy": accuracy(scores[mask], targets[mask]),
-            "images": int(mask.sum()),
-        }
-        for mask in (bins == i for i in bins.unique())
-    ]
+    masks = [bins == i for i in bins.unique()]
+    return [{"confidence": float(confidence[mask].mean())} | _measure_some(scores, targets, mask) for mask in masks]
 
 
 def calibration_error(bins: Sequence[Metrics]) -> float:
@@ -168,24 +162,21 @@ def everything(
     *,
     n_draws: int = 16,
     workers: int = 0,
-    progress: NamedProgress = lambda *_: None,
+    progress: Callable[[str, int, int], None] = lambda *_: None,
 ) -> dict[str, Any]:
     """Return every number of `invaug evaluate`: those by level on the example images, the others on the split."""
     model = (predictor.network, predictor.finish)
     losses, scores, targets = predict_split(*model, split, workers, partial(progress, "clean"))
     bins = calibration(scores, targets)
+    options: dict[str, Any] = {"n_draws": n_draws, "workers": workers, "progress": partial(progress, "transformed")}
     report: dict[str, Any] = {
         "images": len(targets),
         "clean": {"loss": float(losses.mean()), "accuracy": accuracy(scores, targets)},
         "calibration_error": calibration_error(bins),
         "calibration": bins,
         "classes": by_class(scores, targets, predictor.classes),
+        "transformed": averaged(under_each(*model, split, sets, **options)),
     }
-    if sets:
-        options: dict[str, Any] = {"n_draws": n_draws, "workers": workers}
-        report["transformed"] = averaged(
-            under_each(*model, split, sets, progress=partial(progress, "transformed"), **options)
-        )
     for transforms in sets:
         if not any(op.continuous for op in transforms.ops):
             levels = by_level(*model, examples, transforms, partial(progress, "levels"))

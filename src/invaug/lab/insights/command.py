@@ -25,7 +25,7 @@ from invaug.lab.jobs.progress import bar, show
 from invaug.lab.jobs.verbs import resume_command
 from invaug.lab.report.command import report_runs
 from invaug.lab.run import atomic
-from invaug.lab.run.documents import INSIGHTS
+from invaug.lab.run.files import INSIGHTS
 from invaug.lab.run.folder import check_usable
 from invaug.lab.train.display import Screen
 from invaug.lab.train.folders import free_folder

@@ -12,11 +12,11 @@ from invaug.lab.report import values
 from invaug.lab.report.runs import Epoch, Run
 from invaug.lab.report.values import MAX_CONSTRAINTS, MAX_OPS, short, table_in
 from invaug.lab.run import files, record
-from invaug.lab.run.documents import CERTIFICATE, EVALUATION, INSIGHTS
 from invaug.levels import Resilient
 
-COMMANDS = {EVALUATION: "evaluate", CERTIFICATE: "certify", INSIGHTS: "insights"}  # what writes a file
-RUN_FILES = (files.CONFIG, record.NAME, EVALUATION, CERTIFICATE)
+# what writes each document
+COMMANDS = {files.EVALUATION: "evaluate", files.CERTIFICATE: "certify", files.INSIGHTS: "insights"}
+RUN_FILES = (files.CONFIG, record.NAME, files.EVALUATION, files.CERTIFICATE)
 MAX_BYTES = 32 << 20  # of a document
 MEASURED = ("train_loss", "train_accuracy", "val_loss", "val_accuracy", "test_loss", "test_accuracy", "seconds")
 BY_CONSTRAINT = ("slack", "constraint_loss", "gamma", "acceptance", "entropy")
@@ -43,8 +43,8 @@ def read_run(folder: Path, name: str = "") -> Run:
     data, versions = table_in(content.pop("dataset", {})), table_in(content.pop("versions", {}))
     config = flatten(content, f"{files.shorten(folder)} is a run of an older version: ")
     epochs, record_notes = _read_record(folder)
-    evaluation, evaluation_notes = read_document(folder, EVALUATION)
-    certificate, certificate_notes = read_document(folder, CERTIFICATE)
+    evaluation, evaluation_notes = read_document(folder, files.EVALUATION)
+    certificate, certificate_notes = read_document(folder, files.CERTIFICATE)
     return Run(
         name=name or short(folder.resolve().name),
         settings=_settings(config),

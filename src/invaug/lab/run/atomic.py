@@ -45,7 +45,8 @@ def write_bytes(path: Path, data: bytes) -> None:
     """Replace the content of a file: write a temporary file next to it, fsync, rename, fsync the folder."""
     temporary = path.with_name(f".{path.name}.{secrets.token_hex(4)}.tmp")
     with reporting(path):
-        _refuse_special(path)
+        if path.exists() and not path.is_file():  # renaming over a device would remove it, if the user is root
+            raise OSError(errno.EINVAL, "it is not a regular file")
         try:
             with temporary.open("xb", buffering=0) as file:
                 write_all(file.fileno(), data)
@@ -83,12 +84,6 @@ def sweep(folder: Path) -> None:
     for entry in list(folder.iterdir()):
         if LEFTOVER.fullmatch(entry.name):
             entry.unlink(missing_ok=True)
-
-
-def _refuse_special(path: Path) -> None:
-    """Refuse to rename over a device, which would remove it if the user is root."""
-    if path.exists() and not path.is_file():
-        raise OSError(errno.EINVAL, "it is not a regular file")
 
 
 def read_json(path: Path) -> dict[str, Any] | None:

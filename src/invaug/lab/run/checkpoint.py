@@ -44,6 +44,10 @@ class DamageError(Exception):
     """A file differs from what was written."""
 
 
+class AllDamagedError(UserError):
+    """No checkpoint of a folder is intact."""
+
+
 def save(folder: Path, state: Mapping[str, Any], *, step: int, epoch: int, meta: Mapping[str, Any]) -> Path:
     """Write a checkpoint and return the path of its manifest; keep one earlier checkpoint and no later ones.
 
@@ -81,7 +85,7 @@ def load(folder: Path) -> Checkpoint | None:
         except (DamageError, OSError) as error:
             skipped.append(plain(f"{path.stem} was skipped: {error}"))
     if skipped:
-        raise UserError(f"no checkpoint in {folder} can be used: {'; '.join(skipped)}")
+        raise AllDamagedError(f"no checkpoint in {folder} can be used: {'; '.join(skipped)}")
     return None
 
 
@@ -173,8 +177,8 @@ def read(path: Path) -> Checkpoint:
         tensors = {name: tensor.clone() for name, tensor in safetensors.torch.load(data).items()}
         state, meta = decode(body["state"], tensors), decode(body["meta"], tensors)
         step, epoch = body["step"], body["epoch"]
-        counts = step == _step(path) and _is_count(step) and _is_count(epoch)
-        if not (isinstance(state, dict) and isinstance(meta, dict) and counts):
+        are_counts = all(type(count) is int and 0 <= count < 2**63 for count in (step, epoch))
+        if not (isinstance(state, dict) and isinstance(meta, dict) and are_counts and step == _step(path)):
             raise DamageError("its manifest was not written by invaug")
         return Checkpoint(state, step, epoch, meta, path)
     except (OSError, DamageError):
@@ -182,10 +186,6 @@ def read(path: Path) -> Checkpoint:
     except Exception as error:  # a hostile file may provoke any
         reason = f"{type(error).__name__}: {error}"[:MAX_SHOWN]
         raise DamageError(f"its content cannot be read ({reason})") from error
-
-
-def _is_count(value: Any) -> bool:
-    return type(value) is int and 0 <= value < 2**63
 
 
 def _open_seal(raw: bytes) -> dict[str, Any]:

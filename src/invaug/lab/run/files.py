@@ -1,14 +1,19 @@
-"""Reading files of a folder that may come from somebody else: regular files only, of a limited size, never links."""
+"""The files of a run, which may come from somebody else: read only if regular, of a limited size, and never links."""
 
+import json
+import math
 import stat
 import tomllib
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 from invaug.lab.errors import UserError
+from invaug.lab.run import atomic
 from invaug.lab.terminal import plain
 
 CONFIG = "config.toml"
+EVALUATION, CERTIFICATE, INSIGHTS = "evaluation.json", "certificate.json", "insights.json"
 MAX_CONFIG = 16 << 20  # bytes; a thousand class names take about 20 kB
 MAX_SHOWN = 100  # characters of a path in a message
 
@@ -48,3 +53,17 @@ def shorten(path: Path) -> str:
     """Return a path that fits on one line of a terminal."""
     name = plain(str(path))
     return name if len(name) <= MAX_SHOWN else f"{name[:60]}…"
+
+
+def write_document(folder: Path, name: str, content: Mapping[str, Any]) -> None:
+    """Write a JSON document into the folder of a run, for its page."""
+    atomic.write_text(folder / name, json.dumps(json_safe(content), allow_nan=False))
+
+
+def json_safe(value: Any) -> Any:
+    """Return the value with null in place of infinities and NaN, which JSON cannot express."""
+    if isinstance(value, Mapping):
+        return {key: json_safe(entry) for key, entry in value.items()}
+    if isinstance(value, list | tuple):
+        return [json_safe(entry) for entry in value]
+    return None if isinstance(value, float) and not math.isfinite(value) else value

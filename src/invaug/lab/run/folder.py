@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import platform
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Annotated, Any
@@ -103,12 +103,7 @@ def _obstacle(path: Path) -> str | None:
     return f"{name} has {n_bytes} bytes, over the limit of {MAX_NAME}" if n_bytes > MAX_NAME else None
 
 
-def read_trusted(folder: Path, trust_model: bool) -> Config:
-    """Return the config of a run that is to be resumed."""
-    return _open_run(folder, trust_model)[0]
-
-
-def _open_run(folder: Path, trust_model: bool) -> tuple[Config, DataFacts, checkpoint.Checkpoint | None]:
+def open_run(folder: Path, trust_model: bool) -> tuple[Config, DataFacts, checkpoint.Checkpoint | None]:
     """Return the config of a run, the facts of its data and its newest checkpoint, once they are safe to use."""
     config, facts = read_config(folder)
     _check_trust(folder, config, trust_model)
@@ -131,11 +126,12 @@ def _check_fits(folder: Path, config: Config, facts: DataFacts, weights: Any) ->
         return
     with torch.device("meta"):  # shapes only, no memory
         expected = build_model(config.model.name, len(facts.classes), facts.image_shape).state_dict()
-    if not isinstance(weights, dict) or _shapes(expected) != _shapes(weights):
+    if not isinstance(weights, dict) or shapes_of(expected) != shapes_of(weights):
         raise _misfit(folder, config, facts)
 
 
-def _shapes(weights: Mapping[Any, Any]) -> dict[Any, Any]:
+def shapes_of(weights: Mapping[Any, Any]) -> dict[Any, Any]:
+    """Return the shape and the type of each tensor, None for anything else."""
     return {name: (getattr(tensor, "shape", None), getattr(tensor, "dtype", None)) for name, tensor in weights.items()}
 
 
@@ -169,21 +165,20 @@ class Predictor(nn.Module):
         return self.network(self.finish.plain(images))  # type: ignore[no-any-return]
 
 
-def load(
-    folder: str | Path, device: str = "cpu", *, trust_model: bool = False, warn: Callable[[str], None] = say
-) -> Predictor:
+def load(folder: str | Path, device: str = "cpu", *, trust_model: bool = False) -> Predictor:
     """Return the model of a run, ready for use: averaged weights if the run kept them, in eval mode.
+
+    One line on stderr names each later checkpoint that is damaged.
 
     Args:
         trust_model: Whether to import and run the `module:factory` the run names, if its model is one.
-        warn: Called with one line for every later checkpoint that is damaged.
     """
     folder = Path(folder)
-    config, facts, saved = _open_run(folder, trust_model)
+    config, facts, saved = open_run(folder, trust_model)
     if saved is None:
         raise UserError(f"{folder} has no checkpoint yet: train it first, or add --resume to continue")
     for message in saved.skipped:
-        warn(message)
+        say(message)
     weights: Any = saved.state.get("ema") or saved.state.get("model")
     _check_fits(folder, config, facts, weights)
     network = build_model(config.model.name, len(facts.classes), facts.image_shape)

@@ -3,8 +3,6 @@
 Our own, because `filelock` does not record who holds a lock, which is what a user who is refused needs to know.
 """
 
-from __future__ import annotations
-
 import errno
 import json
 import os
@@ -12,14 +10,16 @@ import socket
 import stat
 import sys
 import time
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
-from types import TracebackType
 
 from invaug.lab.errors import UserError
 
 NAME = ".lock"
 BUSY = (errno.EAGAIN, errno.EACCES, errno.EDEADLK)
 PATIENCE = 2.0  # seconds for a new owner to write its name, or for a dying one to be gone
+HELD: set[int] = set()  # per process, as descriptors are
 
 if sys.platform == "win32":
     import msvcrt
@@ -35,66 +35,57 @@ else:
         fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
 
 
-class RunLock:
-    """Holds the folder for this process: `with RunLock(folder):`. The file stays, but its existence means nothing."""
-
-    held: set[int] = set()  # noqa: RUF012 - per process, as descriptors are
-
-    def __init__(self, folder: Path) -> None:
-        self.folder = folder
-        self.path = folder / NAME
-        self._descriptor = -1
-
-    def __enter__(self) -> RunLock:
-        descriptor = self._open()
-        try:
-            self._take(descriptor)
+@contextmanager
+def run_lock(folder: Path) -> Iterator[None]:
+    """Hold the folder for this process: `with run_lock(folder):`. The file stays, but its existence means nothing."""
+    descriptor = _open(folder)
+    try:
+        _take(folder, descriptor)
+        os.truncate(descriptor, 0)
+        os.write(descriptor, json.dumps({"pid": os.getpid(), "host": socket.gethostname()}).encode())
+    except BaseException:
+        os.close(descriptor)
+        raise
+    HELD.add(descriptor)
+    try:
+        yield
+    finally:
+        if descriptor in HELD:  # false in a forked child
+            HELD.remove(descriptor)
             os.truncate(descriptor, 0)
-            os.write(descriptor, json.dumps({"pid": os.getpid(), "host": socket.gethostname()}).encode())
-        except BaseException:
             os.close(descriptor)
-            raise
-        self._descriptor = descriptor
-        self.held.add(descriptor)
-        return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        if self._descriptor in self.held:  # false in a forked child
-            self.held.remove(self._descriptor)
-            os.truncate(self._descriptor, 0)
-            os.close(self._descriptor)
 
-    def _open(self) -> int:
-        # not through a link, which in a folder from elsewhere could lead to any file of the user's
-        flags = os.O_RDWR | os.O_CREAT | getattr(os, "O_NOFOLLOW", 0)
+def _open(folder: Path) -> int:
+    # not through a link, which in a folder from elsewhere could lead to any file of the user's
+    flags = os.O_RDWR | os.O_CREAT | getattr(os, "O_NOFOLLOW", 0)
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        descriptor = os.open(folder / NAME, flags, 0o666)
+    except OSError as error:
+        raise UserError(f"cannot lock {folder}: {error.strerror}") from None
+    found = os.fstat(descriptor)
+    if not stat.S_ISREG(found.st_mode) or found.st_nlink > 1:  # it will be overwritten
+        os.close(descriptor)
+        raise UserError(f"cannot lock {folder}: {NAME} is not a regular file; remove it")
+    return descriptor
+
+
+def _take(folder: Path, descriptor: int) -> None:
+    """Lock, or name the owner in an error; a new owner needs a moment to write its name."""
+    until = time.monotonic() + PATIENCE
+    while True:
         try:
-            self.folder.mkdir(parents=True, exist_ok=True)
-            descriptor = os.open(self.path, flags, 0o666)
+            return _seize(descriptor)
         except OSError as error:
-            raise UserError(f"cannot lock {self.folder}: {error.strerror}") from None
-        found = os.fstat(descriptor)
-        if not stat.S_ISREG(found.st_mode) or found.st_nlink > 1:  # it will be overwritten
-            os.close(descriptor)
-            raise UserError(f"cannot lock {self.folder}: {NAME} is not a regular file; remove it")
-        return descriptor
-
-    def _take(self, descriptor: int) -> None:
-        """Lock, or name the owner in an error; a new owner needs a moment to write its name."""
-        until = time.monotonic() + PATIENCE
-        while True:
-            try:
-                return _seize(descriptor)
-            except OSError as error:
-                if error.errno not in BUSY:
-                    message = f"cannot lock {self.folder}: {error.strerror}; choose a folder on another disk"
-                    raise UserError(message) from None
-            owner = _live_owner(self.path)
-            if owner or time.monotonic() > until:
-                holder = owner or "another process"
-                raise UserError(f"{self.folder} is in use by {holder}: wait for it to end, or choose another folder")
-            time.sleep(0.01)
+            if error.errno not in BUSY:
+                message = f"cannot lock {folder}: {error.strerror}; choose a folder on another disk"
+                raise UserError(message) from None
+        owner = _live_owner(folder / NAME)
+        if owner or time.monotonic() > until:
+            holder = owner or "another process"
+            raise UserError(f"{folder} is in use by {holder}: wait for it to end, or choose another folder")
+        time.sleep(0.01)
 
 
 def _live_owner(path: Path) -> str | None:
@@ -121,9 +112,9 @@ def _is_alive(pid: int) -> bool:
 
 def _release_in_child() -> None:
     """Close the locks in a forked child: a data worker that outlives its parent must not keep the folder locked."""
-    for descriptor in RunLock.held:
+    for descriptor in HELD:
         os.close(descriptor)
-    RunLock.held.clear()
+    HELD.clear()
 
 
 if sys.platform != "win32":

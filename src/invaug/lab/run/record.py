@@ -1,7 +1,5 @@
 """record.jsonl: one line per epoch, in plain names and units; everything a report knows about training."""
 
-from __future__ import annotations
-
 import csv
 import io
 import json
@@ -20,29 +18,31 @@ FORMULA = ("=", "+", "-", "@", "\t", "\r", "\n", "＝", "＋", "－", "＠")
 Row = dict[str, Any]
 
 
-class Record:
-    """The record of the run in a folder, for its single writer."""
+def resume(folder: Path, last_epoch: int) -> None:
+    """Drop the epochs after `last_epoch` and a half-written line; only for the single writer of the folder."""
+    path = folder / NAME
+    if _exists(path):
+        atomic.sweep(folder)
+        kept = [line for line, row in _lines(path) if row["epoch"] <= last_epoch]
+        atomic.write_bytes(path, b"".join(kept))
 
-    def __init__(self, folder: Path) -> None:
-        self.path = folder / NAME
 
-    @classmethod
-    def resume(cls, folder: Path, last_epoch: int) -> Record:
-        """Return the record without the epochs after `last_epoch` and without a half-written line."""
-        record = cls(folder)
-        if _exists(record.path):
-            atomic.sweep(folder)
-            kept = [line for line, row in _lines(record.path) if row["epoch"] <= last_epoch]
-            atomic.write_bytes(record.path, b"".join(kept))
-        return record
-
-    def append(self, row: Mapping[str, Any]) -> None:
-        """Add one epoch and wait until it is on disk; a failed append leaves the record unchanged."""
-        if not isinstance(row.get("epoch"), int):
-            raise ValueError(f"the epoch of a row must be an integer, got {row.get('epoch')!r}")
-        line = json.dumps(dict(row)).encode() + b"\n"
-        with atomic.reporting(self.path):
-            _append(self.path, line)
+def append(folder: Path, row: Mapping[str, Any]) -> None:
+    """Add one epoch and wait until it is on disk; a failed append leaves the record unchanged."""
+    if not isinstance(row.get("epoch"), int):
+        raise ValueError(f"the epoch of a row must be an integer, got {row.get('epoch')!r}")
+    path, line = folder / NAME, json.dumps(dict(row)).encode() + b"\n"
+    with atomic.reporting(path):
+        is_new = not _exists(path)
+        with path.open("ab", buffering=0) as file:
+            size = os.fstat(file.fileno()).st_size
+            try:
+                atomic.write_all(file.fileno(), line)
+            except BaseException:
+                file.truncate(size)
+                raise
+        if is_new:
+            atomic.sync_folder(path.parent)
 
 
 def read(folder: Path) -> list[Row]:
@@ -73,19 +73,6 @@ def to_csv(rows: Iterable[Mapping[str, Any]], path: Path) -> None:
 def harmless(cell: Any) -> Any:
     """Return the cell, with an apostrophe in front of text that a spreadsheet would evaluate as a formula."""
     return f"'{cell}" if isinstance(cell, str) and cell.startswith(FORMULA) else cell
-
-
-def _append(path: Path, line: bytes) -> None:
-    is_new = not _exists(path)
-    with path.open("ab", buffering=0) as file:
-        size = os.fstat(file.fileno()).st_size
-        try:
-            atomic.write_all(file.fileno(), line)
-        except BaseException:
-            file.truncate(size)
-            raise
-    if is_new:
-        atomic.sync_folder(path.parent)
 
 
 def _lines(path: Path) -> Iterator[tuple[bytes, Row]]:

@@ -2,7 +2,6 @@
 
 import shlex
 from collections.abc import Callable, Mapping
-from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
@@ -17,7 +16,7 @@ from invaug.lab.errors import UserError
 from invaug.lab.models.build import build_model, is_custom
 from invaug.lab.report.command import report_runs
 from invaug.lab.run.folder import check_usable
-from invaug.lab.run.loggers import open_loggers
+from invaug.lab.run.loggers import open_logs
 from invaug.lab.run.record import read
 from invaug.lab.terminal import say
 from invaug.lab.train import folders, loop, ranks
@@ -133,15 +132,12 @@ def train_one(
         console.print(headline(config, dataset), highlight=False, soft_wrap=True)
         done = len(read(folder))
         settings = {key: value for key, value in config.flat("json").items() if value is not None}
-        with Display(config.train.epochs, done, console=console) as display, ExitStack() as stack:
-            loggers = open_loggers(config.run.log if fabric.is_global_zero else [], folder, settings)
-            for logger in loggers:
-                stack.callback(logger.close)
+        logs = open_logs(config.run.log if fabric.is_global_zero else [], folder, settings)
+        with Display(config.train.epochs, done, console=console) as display, logs as log:
 
             def show_epoch(row: dict[str, Any]) -> None:
                 display.epoch(row)
-                for logger in loggers:
-                    logger.log(row, int(row["epoch"]))
+                log(row)
                 on_epoch()
 
             watch = loop.Watch(display.batch, show_epoch, say)

@@ -13,9 +13,9 @@ from invaug.lab.data.load import Dataset
 from invaug.lab.errors import UserError
 from invaug.lab.run import atomic, checkpoint
 from invaug.lab.run.files import CONFIG
-from invaug.lab.run.folder import check_usable, read_config, read_trusted, versions, write_config
+from invaug.lab.run.folder import check_usable, open_run, read_config, versions, write_config
 from invaug.lab.run.lock import NAME as LOCK
-from invaug.lab.run.lock import RunLock
+from invaug.lab.run.lock import run_lock
 from invaug.lab.train import ranks
 from invaug.lab.train.one_process import Processes
 
@@ -54,7 +54,7 @@ def stored_settings(folder: Path, given: Mapping[str, Any], trust_model: bool) -
     if not (folder / CONFIG).exists():
         return {}
     named = given.get("model") == read_config(folder)[0].model.name  # naming the model is trusting it
-    settings = read_trusted(folder, trust_model or named).flat()
+    settings = open_run(folder, trust_model or named)[0].flat()
     return {key: value for key, value in settings.items() if value is not None}
 
 
@@ -65,7 +65,7 @@ def locked(folder: Path, fabric: Processes) -> Iterator[None]:
 
         def lock() -> None:
             folder.mkdir(parents=True, exist_ok=True)
-            stack.enter_context(RunLock(folder))
+            stack.enter_context(run_lock(folder))
 
         ranks.on_first_rank(fabric, lock)
         yield

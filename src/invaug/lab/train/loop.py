@@ -16,8 +16,7 @@ from invaug.lab.config.schema import Config, Train
 from invaug.lab.data.batches import Batch, batches, n_batches
 from invaug.lab.data.load import Dataset
 from invaug.lab.errors import RunError
-from invaug.lab.run import checkpoint
-from invaug.lab.run.record import Record, read
+from invaug.lab.run import checkpoint, record
 from invaug.lab.train import folders, ranks
 from invaug.lab.train.course import out_of_reach
 from invaug.lab.train.saving import Saving
@@ -63,8 +62,8 @@ def fit(config: Config, dataset: Dataset, folder: Path, training: Training, watc
     _go_back(folder / "checkpoints", training, watch)
     rows: list[Row] = []
     if fabric.is_global_zero:
-        record = Record.resume(folder, training.epoch)
-        rows = read(folder)
+        record.resume(folder, training.epoch)
+        rows = record.read(folder)
     with Signals() as signals:
         saving = Saving(config.run, folder / "checkpoints", training, signals, folders.identity(config))
         while training.epoch < config.train.epochs:
@@ -80,7 +79,7 @@ def fit(config: Config, dataset: Dataset, folder: Path, training: Training, watc
             if fabric.is_global_zero:
                 row["out_of_reach"] = _out_of_reach([*rows, row], training)
                 rows.append(row)
-            ranks.on_first_rank(fabric, lambda: record.append(row))  # noqa: B023 - called at once
+            ranks.on_first_rank(fabric, lambda: record.append(folder, row))  # noqa: B023 - called at once
             saving.now()
             watch.epoch(row)
 

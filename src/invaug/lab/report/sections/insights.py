@@ -10,7 +10,7 @@ from invaug.lab.insights.thresholds import FULLY, MOSTLY, VERDICTS
 from invaug.lab.report.document import Bars, Cell, Document, Figure, Rule, Section, Table, Tile
 from invaug.lab.report.read import read_document
 from invaug.lab.report.values import MAX_OPS, Found, interval, list_in, number, rows_in, short, table_in
-from invaug.lab.run.documents import INSIGHTS
+from invaug.lab.run.files import INSIGHTS
 
 
 def with_insights(content: Document, folders: Sequence[Path]) -> Document:
