@@ -32,7 +32,9 @@ class Method:
     kind: Literal["bounded", "weighted", "policy"] = "policy"
     """bounded: holds a loss below epsilon; weighted: adds that loss with a fixed gamma; policy: plain training."""
     label: str = ""
-    """What tables and pages call it, if not by its name."""
+    """What tables call it, if not by its name."""
+    title: str = ""
+    """What a page calls it, in words for readers who do not know the names."""
     settings: Mapping[str, Any] = field(default_factory=dict)
     """Settings the method fixes, whatever a preset says."""
     needs: tuple[str, str] | None = None
@@ -75,8 +77,13 @@ OF_SOME = frozenset[str]().union(*(row.uses for row in METHODS.values()))
 
 
 def label(name: str) -> str:
-    """Return what a method is called in tables and on pages; a name we do not know stays as it is."""
+    """Return what a method is called in tables; a name we do not know stays as it is."""
     return METHODS[name].label or name if name in METHODS else name
+
+
+def title(name: str) -> str:
+    """Return what a method is called on a page."""
+    return (METHODS[name].title if name in METHODS else "") or label(name)
 
 
 def is_constrained(name: str) -> bool:

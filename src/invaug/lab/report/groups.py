@@ -67,7 +67,10 @@ def group_runs(runs: Sequence[Run]) -> list[Group]:
     for run in runs:
         alike.setdefault((run.dataset, *(_effective(run, key) for key in keys)), []).append(run)
     several = len({run.dataset for run in runs}) > 1
-    labels = _distinct([_label(values[0] if several else "", keys, values[1:]) for values in alike])
+    made = [found[0].label for found in alike.values()]
+    if several or len(set(made)) < len(made):  # a method that is there once needs no settings to tell it apart
+        made = [_label(values[0] if several else "", keys, values[1:]) for values in alike]
+    labels = _distinct(made)
     return [Group(label, tuple(found), i) for i, (label, found) in enumerate(zip(labels, alike.values(), strict=True))]
 
 
@@ -95,7 +98,7 @@ def _label(dataset: str, keys: Sequence[str], values: Sequence[str]) -> str:
     pairs = {key: short(value, 40) for key, value in zip(keys, values, strict=True) if value}
     if "families" in pairs:
         pairs.pop("ranges", None)  # families that differ in name need no ranges to tell them apart
-    parts = [methods.label(value) if key == "method" else f"{key} {value}" for key, value in pairs.items()]
+    parts = [methods.title(value) if key == "method" else f"{key} {value}" for key, value in pairs.items()]
     return short(", ".join(filter(None, [dataset, *parts])) or "all runs")
 
 
