@@ -36,7 +36,10 @@ def _steps(groups: Sequence[Group], runs: Sequence[Run]) -> Iterator[tuple[str, 
     if len(order) == 1:
         yield "Compare with plain training and TrivialAugment:", f"invaug train {data(best)} --compare"
     elif not winner.gain_over(*order[:2]).is_clear:
-        yield "Train more seeds, until the intervals tell the first ones apart:", f"invaug train {data(best)} --seed 1"
+        flags = "--compare " if {run.method for run in runs} & {"none", "trivial"} else ""
+        seed = 1 + max(whole(run.settings.get("seed")) for run in runs)
+        again = f"invaug train {data(best)} {flags}--seed {seed}"
+        yield "Train more seeds with the flags of these runs, until the intervals tell the first ones apart:", again
     yield "Export the model:", f"invaug export {shlex.quote(best.place)}"
 
 

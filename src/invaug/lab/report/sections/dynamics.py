@@ -15,6 +15,8 @@ MOST_RULES = 4  # lines that are no data
 MOST_POINTS, FEWEST_POINTS = 400, 50  # of a line: more than a screen shows, and enough for its shape
 MOST_IN_ALL = 8000  # points of a figure, so that a page of twenty runs stays under five megabytes
 MET = Rule(0.0, "met below")
+SPLITS = {"test": "test", "train": "train", "val": "held-out"}
+"""What a record calls the images, and what a page calls them; test is drawn solid."""
 SHAPES = {
     "settled": "settled",
     "turned": "turned down",
@@ -149,12 +151,12 @@ def _by_split(cast: Sequence[Member], quantity: str, title: str, label: str, for
     alone = len(cast) == 1
     lines = []
     for i, (run, colour, group) in enumerate(cast):
-        for dash, split in enumerate(("test", "train", "val")):
-            points = tuple((epoch.number, epoch.measured[f"{split}_{quantity}"]) for epoch in run.epochs)
+        for dash, (key, split) in enumerate(SPLITS.items()):
+            points = tuple((epoch.number, epoch.measured[f"{key}_{quantity}"]) for epoch in run.epochs)
             name = split if alone else f"{run.name}: {split}"
             lines.append(Series(name, points, colour, dash, "" if alone else group, split, i))
     parts = []
-    for split in ("train", "test"):
+    for split in ("train", "held-out", "test"):
         ends = sorted(_known(line)[-1] for line in lines if line.kind == split and _known(line))
         texts = list(dict.fromkeys(format(end, form) for end in (*ends[:1], *ends[-1:])))
         parts += [f"{split} {' to '.join(texts)}"] if texts else []

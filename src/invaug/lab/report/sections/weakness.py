@@ -25,39 +25,39 @@ def answers(run: Run, name: str, page: str) -> Iterator[Answer]:
         missing = "Accuracy by transformation and by class is not measured yet:"
         yield Answer("Weak spots", missing, f"invaug evaluate {quote(run.place)} && invaug report {page}")
         return
-    of = f" of {name}" if name else ""
-    text, weak = _transformations(run)
+    who, (text, weak) = f"{name}: " if name else "", _transformations(run)
     if text:
-        yield Answer(f"Transformations{of}", text, strips=gallery.mistakes(run, weak)[:N_PICTURES])
+        yield Answer("Under transformations", who + text, strips=gallery.mistakes(run, weak)[:N_PICTURES])
     if text := _classes(run):
-        yield Answer(f"Classes{of}", text)
+        yield Answer("By class", who + text)
 
 
 def _transformations(run: Run) -> tuple[str, list[str]]:
-    """Return in words which operations lower the accuracy, and their names."""
-    found, text = table_in(run.evaluation), []
-    clean, uniform = (number(row.get("accuracy")) for row in _clean_and_uniform(run))
-    if clean is not None and uniform is not None:
+    """Return in words how far transformations lower the accuracy, and the names of the operations that do most."""
+    found = table_in(run.evaluation)
+    uniform, clean = table_in(table_in(found.get("transformed")).get("uniform")), table_in(found.get("clean"))
+    share, usual = number(uniform.get("accuracy")), number(clean.get("accuracy"))
+    text, weak = _operations(run, usual)
+    if share is not None and usual is not None:
         drawn = f"random transformations of the {short(found.get('set', '?'), 40)} set"
-        text.append(f"Under {drawn} {uniform:.1%} of the test images are right, {clean:.1%} unchanged.")
+        text = f"Under {drawn} {share:.1%} of the test images are right, {usual:.1%} unchanged. {text}".rstrip()
+    return text, weak
+
+
+def _operations(run: Run, clean: float | None) -> tuple[str, list[str]]:
+    """Return in words which operations lower the accuracy beyond chance at their worst level, and their names."""
+    found = table_in(run.evaluation)
     lowest = {name: min(levels.values()) for name, levels in accuracy_by_level(found).items()}
     usual, n = lowest.get("Identity", clean), whole(found.get("level_images"))
     order = sorted(lowest, key=lambda name: lowest[name])
     if not order or usual is None:
-        return " ".join(text), []
+        return "", []
     weak = [name for name in order if not n or is_weak(lowest[name], n, usual)][:MOST_NAMED]
-    if weak:
-        named = ", ".join(f"{name} ({lowest[name]:.1%})" for name in weak)
-        text.append(f"Weakest at the worst level of {named}; of the same images unchanged {usual:.1%} are right.")
-    else:
+    if not weak:
         low = f"the lowest is {order[0]}, {lowest[order[0]]:.1%} against {usual:.1%}"
-        text.append(f"No operation alone lowers the accuracy by more than chance explains: {low}.")
-    return " ".join(text), weak
-
-
-def _clean_and_uniform(run: Run) -> tuple[dict[str, object], dict[str, object]]:
-    found = table_in(run.evaluation)
-    return dict(table_in(found.get("clean"))), dict(table_in(table_in(found.get("transformed")).get("uniform")))
+        return f"No operation alone lowers the accuracy by more than chance explains: {low}.", []
+    named = ", ".join(f"{name} ({lowest[name]:.1%})" for name in weak)
+    return f"Weakest at the worst level of {named}; of the same images unchanged {usual:.1%} are right.", weak
 
 
 def _classes(run: Run) -> str:
