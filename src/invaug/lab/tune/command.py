@@ -2,6 +2,7 @@
 
 import json
 import re
+import shlex
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -18,6 +19,8 @@ from invaug.lab.jobs.job import Job
 from invaug.lab.jobs.pool import PROCESSES, check_start, run_jobs
 from invaug.lab.jobs.progress import bar, show
 from invaug.lab.jobs.verbs import resume_command, write_report
+from invaug.lab.report.document import Answer
+from invaug.lab.report.read import place_of
 from invaug.lab.run import atomic
 from invaug.lab.run.folder import check_usable
 from invaug.lab.train.command import load_once
@@ -74,7 +77,9 @@ def run_tune(request: TuneRequest, json_wanted: bool) -> None:
         chosen = {key: value for key, value in {**request.settings, **best.params}.items() if key != "data_dir"}
         atomic.write_text(request.folder / BEST, dump(nest(chosen)))
     finished = [job.folder for trial in trials for job in trial.jobs if job.found()]
-    page = write_report(as_table(trials, best), finished, request.folder)
+    config = shlex.join(["invaug", "train", place_of(Path(request.data)), "--config", place_of(request.folder / BEST)])
+    step = Answer("Next", "Train on all training images with the best combination:", config) if best else None
+    page = write_report(as_table(trials, best), finished, request.folder, step)
     lines = summary_lines(trials, best, request.data, request.folder / BEST, page)
     show(console, lines, {**document, "folder": str(request.folder), "report": page})
     if best is None:
