@@ -37,7 +37,7 @@ def write_gallery(name: str, data: str | None, data_dir: Path | None, n_images: 
     subject = find_subject(name)
     target = output or (Path(name) / NAME if subject.run else Path(NAME))
     dataset = load_some(subject, data, data_dir)
-    config = resolve(subject.config, Facts(dataset.name, dataset.classes, dataset.image_shape))
+    config = resolve(subject.config, Facts(dataset.classes, len(dataset.train), dataset.image_shape))
     rows = np.linspace(0, len(dataset.train) - 1, n_images).round().astype(np.int64)
     images = dataset.train.take(np.unique(rows)).images
     if images is None or images.shape[1] not in MODES:
@@ -65,8 +65,9 @@ def load_some(subject: Subject, data: str | None, data_dir: Path | None) -> Data
         data or own.name,
         data_dir=data_dir or own.data_dir,
         per_class=1,
-        image_size=subject.image_size,
+        image_size=subject.image_size or own.image_size,
         download=data_dir is not None or own.data_dir is None,
         on_bad="skip",
+        max_bad=1.0,
         with_test=False,
     )
