@@ -2,12 +2,13 @@
 
 import json
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, get_args
 
 import typer
 
 from invaug.lab.cli.app import DataDir, Json, Trust, announce_torch, app
 from invaug.lab.config import build
+from invaug.lab.config.schema import PLACES
 from invaug.lab.errors import UserError, nearest
 from invaug.lab.terminal import plain, say
 
@@ -124,6 +125,29 @@ def report(
 
 
 @app.command()
+def gallery(
+    transforms: Annotated[
+        str, typer.Argument(metavar="SET", help="a set (invaug ls), a config, or the folder of a run")
+    ],
+    data: Annotated[
+        str | None, typer.Argument(help="a dataset, a folder, an .npz [digits, or the run's]", show_default=False)
+    ] = None,
+    data_dir: DataDir = None,
+    images: Annotated[int, typer.Option(min=1, max=8, help="images to show")] = 2,
+    output: Annotated[
+        Path | None, typer.Option("-o", "--output", help="page to write [gallery.html; RUN/gallery.html]")
+    ] = None,
+) -> None:
+    """Write one page of a set on images of yours: each operation at its levels; of a run also what its chain kept.
+
+    Example: invaug gallery mild photos/ -o gallery.html
+    """
+    from invaug.lab.gallery.command import write_gallery
+
+    print(plain(str(write_gallery(transforms, data, data_dir, images, output))))
+
+
+@app.command()
 def watch(
     runs: RunPaths,
     port: Annotated[int, typer.Option(min=0, max=65535, help="port on this machine; 0 takes a free one")] = 0,
@@ -176,6 +200,8 @@ def show(name: Annotated[str, typer.Argument(help="name of a shipped config")]) 
 
     Example: invaug show cifar10-wrn-40-2-wide-paper > mine.toml
     """
+    if name in get_args(PLACES["set"].info.annotation):
+        raise UserError(f"{name} is a set, not a config: see it with invaug gallery {name}")
     if name not in build.shipped_names():
         raise UserError(f"unknown config {name}, {nearest(name, build.shipped_names())}")
     print((build.SHIPPED / f"{name}.toml").read_text(encoding="utf-8"), end="")
