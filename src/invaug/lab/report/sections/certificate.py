@@ -16,7 +16,7 @@ ANSWERS = {"holds": "yes", "does not hold": "no", "cannot tell": "cannot tell"}
 LAWS = {
     "clean": "unchanged",
     "uniform": "random draws",
-    "trained": "as in training",
+    "trained": "as trained",
     "lambda_c": "λ_c",
     "worst": "the worst",
 }
