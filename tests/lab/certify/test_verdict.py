@@ -20,18 +20,27 @@ def found_with(ends: list[float], verdict: str | None, needed: int | None = None
     return {"kind": "sampled", "draws_per_image": 32, "uniform": law, "trained": law, "clean": clean, **changes}
 
 
-def text_of(found: dict[str, Any], **changes: Any) -> str:
+def judged(found: dict[str, Any], **changes: Any) -> dict[str, Any]:
     deep = TransformSet(SMALL.ops, SMALL.n_levels, depth=2)
-    return judge(found, make_question(deep, torch.zeros(100, dtype=torch.long), n_steps=1, **changes))["text"]
+    return judge(found, make_question(deep, torch.zeros(100, dtype=torch.long), n_steps=1, **changes))
+
+
+def text_of(found: dict[str, Any], **changes: Any) -> str:
+    return judged(found, **changes)["text"]
 
 
 def test_a_level_that_holds_is_said_to_hold_with_everything_a_reader_needs() -> None:
-    assert text_of(found_with([0.4, 0.6], "holds")) == (
+    found = judged(found_with([0.4, 0.6], "holds"))
+    assert found["answer"] == "holds"
+    assert found["text"] == (
         "Holds: the mean loss on held-out images under random sequences of 2 operations (kept by chains of 2 draws, as "
-        "in training) is at most 0.600, within the level of the run, ε = 0.8. Under a random sequence of 2 operations "
-        "of its set, 50.0% to 70.0% of such images keep their right class; unchanged, 90.0% to 95.0% have it. This is "
-        "about random draws, not the worst case; 95 % confidence each, from 100 images under 32 draws each."
+        "in training) is at most 0.600, within the level of the run, ε = 0.8."
     )
+    assert found["context"] == [
+        "Under a random sequence of 2 operations of its set, 50.0% to 70.0% of such images keep their right class; "
+        "unchanged, 90.0% to 95.0% have it.",
+        "This is about random draws, not the worst case; 95 % confidence each, from 100 images under 32 draws each.",
+    ]
 
 
 def test_a_level_that_does_not_hold_is_said_not_to() -> None:

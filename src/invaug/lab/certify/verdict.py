@@ -6,7 +6,7 @@ from invaug.lab.certify.certificate import Question
 
 
 def judge(found: dict[str, Any], question: Question) -> dict[str, Any]:
-    """Return the answer on the run's level, the sentences that give it, and how many images an open one needs.
+    """Return the answer on the run's level, in a word and in sentences, and how many images an open one needs.
 
     Args:
         found: The certificate of the transformations that the run was trained on.
@@ -14,8 +14,9 @@ def judge(found: dict[str, Any], question: Question) -> dict[str, Any]:
     law = found["trained"] or found["uniform"]
     answer, needed = law["verdict"] or "no level", law["images_needed"]
     way_out = _way_out(needed, question.available) if answer == "cannot tell" else ""
-    parts = (_on_level(found, law, question), way_out, _on_classes(found, question), _scope(found, question))
-    return {"answer": answer, "text": " ".join(part for part in parts if part), "images_needed": needed}
+    text = f"{_on_level(found, law, question)} {way_out}".rstrip()
+    context = [_on_classes(found, question), _scope(found, question)]
+    return {"answer": answer, "text": text, "context": context, "images_needed": needed}
 
 
 def _on_level(found: dict[str, Any], law: dict[str, Any], question: Question) -> str:

@@ -11,7 +11,7 @@ from invaug.lab.report.sections.evaluation import SHARES, level_map, worst_class
 from invaug.lab.report.values import MAX_OPS, Found, decimal, ends_of, list_in, number, percent, short, table_in, whole
 
 MOST_NOTES = 8  # of a certificate
-MOST_VERDICT = 800  # characters of the sentences of a verdict
+MOST_VERDICT = 500  # characters of the sentences of a verdict
 ANSWERS = {"holds": "yes", "does not hold": "no", "cannot tell": "cannot tell"}
 LAWS = {
     "clean": "unchanged",
@@ -74,10 +74,11 @@ def _scope(certificate: Found) -> Iterator[str]:
 
 def sentences(found: Found, certificate: Found) -> list[str]:
     """Return what a certificate says about one constraint: verdict, shares, invariance risk, and their limits."""
-    verdict = short(table_in(found.get("verdict")).get("text", ""), MOST_VERDICT)
+    said = table_in(found.get("verdict"))
+    verdict = [short(text, MOST_VERDICT) for text in (said.get("text", ""), *list_in(said.get("context"), MOST_NOTES))]
     share = _nearly_invariant(found) if found.get("kind") == "sampled" else _invariant(found)
     risk = f"Invariance risk R_inv: {_loss_with_interval(table_in(found.get('invariance_risk')))}."
-    return [text for text in (verdict, share, _blinding(found), risk, _clipped(found, certificate)) if text]
+    return [text for text in (*verdict, share, _blinding(found), risk, _clipped(found, certificate)) if text]
 
 
 def _invariant(found: Found) -> str:
@@ -164,6 +165,8 @@ def _levels(entry: Found, ending: str) -> Figure | None:
 
 
 def _classes(entry: Found, ending: str) -> Table | None:
-    under = "right under all" if entry.get("kind") == "exact" else "right under nearly all"
-    columns, keys = ("class", "clean accuracy", under, "from", "to", "images"), ("clean", "share", "interval", "images")
+    sampled = {"clean accuracy": "clean", "accuracy": "uniform", "right under nearly all": "share"}
+    exact = {"clean accuracy": "clean", "right under all": "share"}
+    shown = sampled if entry.get("kind") == "sampled" else exact
+    columns, keys = ("class", *shown, "from", "to", "images"), (*shown.values(), "interval", "images")
     return worst_classes(entry, columns, keys, 2, f"certificate{ending}-2")
