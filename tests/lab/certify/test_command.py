@@ -106,6 +106,31 @@ def test_the_tables_say_the_same(
         assert words in output.out
 
 
+@pytest.mark.parametrize(
+    ("answer", "needed", "command"),
+    [
+        ("holds", None, "invaug export {run}"),
+        ("no level", None, "invaug export {run}"),
+        ("does not hold", None, "invaug insights {data}"),
+        ("cannot tell", 90, "invaug certify {run} --images 90"),
+        ("cannot tell", 900, "invaug insights {data}"),
+    ],
+)
+def test_the_last_line_is_the_next_command(
+    certified_run: Path,
+    data: Path,
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+    answer: str,
+    needed: int | None,
+    command: str,
+) -> None:
+    verdict = {"answer": answer, "text": "", "context": [], "images_needed": needed}
+    monkeypatch.setattr(certify, "judge", lambda *_: verdict)
+    certified(certified_run, as_json=False)
+    assert capsys.readouterr().out.splitlines()[-1] == f"next: {command.format(run=certified_run, data=data)}"
+
+
 def test_a_second_certificate_scores_nothing(certified_run: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     run = certified_run
     first = (run / "certificate.json").read_bytes()

@@ -2,6 +2,7 @@
 
 import json
 import math
+import shlex
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
@@ -29,7 +30,7 @@ from invaug.lab.run.files import CERTIFICATE, json_safe, write_document
 from invaug.lab.run.folder import Predictor, load, read_config, versions
 from invaug.lab.run.lock import run_lock
 from invaug.lab.run.record import read
-from invaug.lab.terminal import progress_bars, say
+from invaug.lab.terminal import plain, progress_bars, say
 from invaug.lab.train import malloc, problem
 from invaug.lab.train.sets import transform_sets
 from invaug.lab.train.signals import Signals, Stopped
@@ -81,6 +82,19 @@ def certify_run(
         print(json.dumps({"run": str(run), **report}))
     else:
         print_document(document(report, str(run)), Console(highlight=False, emoji=False))
+        if data is None:
+            print(f"\nreport: {plain(str(run / 'report.html'))}\nnext: {_next_step(run, config, found, question)}")
+
+
+def _next_step(run: Path, config: Config, found: Sequence[dict[str, Any]], question: Question) -> str:
+    """Return the command to run next: more images if they decide it, what costs so much if it fails, else export."""
+    answers, needed = {entry["verdict"]["answer"] for entry in found}, [e["verdict"]["images_needed"] for e in found]
+    enough = max((n for n in needed if n), default=0)
+    if 0 < enough <= question.available:
+        return plain(shlex.join(["invaug", "certify", str(run), "--images", str(enough)]))
+    if answers & {"does not hold", "cannot tell"}:
+        return plain(shlex.join(["invaug", "insights", config.data.name]))
+    return plain(shlex.join(["invaug", "export", str(run)]))
 
 
 def _describe(config: Config, dataset: Dataset, question: Question, found: Sequence[dict[str, Any]]) -> dict[str, Any]:
