@@ -102,11 +102,13 @@ def check_buildable(plans: Sequence[Plan]) -> None:
 
 
 def print_summaries(console: Screen, summaries: list[dict[str, Any]], pages: list[str]) -> None:
-    """Print a table with a row per run, and where runs and report are."""
+    """Print a table with a row per run, where runs and report are, and what to do next."""
     console.print(summary_table([table_row(summary) for summary in summaries]))
-    print_lines(
-        console, [*(f"run: {summary['run']}" for summary in summaries), *(f"report: {page}" for page in pages[-1:])]
-    )
+    runs = [summary["run"] for summary in summaries]
+    print_lines(console, [*(f"run: {run}" for run in runs), *(f"report: {page}" for page in pages[-1:])])
+    chosen = shlex.quote(runs[0]) if len(runs) == 1 else "RUN"
+    then = f"invaug predict {chosen} IMAGE… (or evaluate, certify, export)"
+    print_lines(console, [f"next: {'open the report; ' if pages else ''}use the network: {then}"])
 
 
 def print_lines(console: Screen, lines: Iterable[str]) -> None:
