@@ -14,7 +14,7 @@ from invaug.lab.config.schema import PLACES, RECORDS
 
 ALL = "--help-all"
 COMMON = {
-    *("data", "data_dir", "val_fraction", "image_size", "model", "method", "preset", "set", "epsilon"),
+    *("data", "data_dir", "val_fraction", "image_size", "model", "weights", "method", "preset", "set", "epsilon"),
     *("epochs", "batch_size", "lr", "seed", "device"),
 }
 """Settings that `--help` lists; `--help-all` lists every one."""
