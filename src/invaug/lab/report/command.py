@@ -32,15 +32,20 @@ def report_runs(
         raise UserError("no run to report: name the folder of at least one, for example runs/a")
     document = insights.with_insights(document_of(read_runs(runs), next_step), runs)
     target = output or (runs[0] / NAME if len(runs) == 1 else Path(NAME))
-    _check_page(target)
-    _make_folder(target.parent, "-o")
-    atomic.write_text(target, page.html(document))
-    written = [target]
+    written = [write_page(document, target)]
     if figures is not None:
         written.append(write_figures(document, figures))
     if to_tables is not None:
         written.append(write_tables(document, to_tables))
     return written
+
+
+def write_page(document: Document, target: Path) -> Path:
+    """Write a document as a page, and return where."""
+    _check_page(target)
+    _make_folder(target.parent, "-o")
+    atomic.write_text(target, page.html(document))
+    return target
 
 
 def write_figures(document: Document, folder: Path) -> Path:
