@@ -176,7 +176,7 @@ VERBS = [str(command.name or getattr(command.callback, "__name__", "")) for comm
 
 
 def test_every_verb_is_registered() -> None:
-    reading = {"evaluate", "certify", "export", "predict", "report", "watch", "scan", "ls", "show"}
+    reading = {"evaluate", "certify", "export", "predict", "report", "watch", "scan", "ls", "show", "gallery"}
     assert set(VERBS) == {"train", "tune", "insights", "reproduce", *reading}
 
 
