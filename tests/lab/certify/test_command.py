@@ -26,6 +26,7 @@ from invaug.lab.report.sections.certificate import document
 from invaug.lab.report.terminal import print_document
 from invaug.lab.run.record import read
 from invaug.lab.train.signals import Stopped
+from tests.support.browser import Browser
 from tests.support.runs import train, write_digits
 
 
@@ -104,6 +105,23 @@ def test_the_tables_say_the_same(
         *sets.wide().names,
     ):
         assert words in output.out
+
+
+@pytest.mark.parametrize(("width", "scheme"), [(1280, "light"), (1280, "dark"), (390, "light")])
+def test_a_browser_shows_the_verdict_and_cuts_off_nothing(
+    browser: Browser, default: Path, width: int, scheme: str
+) -> None:
+    text = refuse_constants((default / "certificate.json").read_text())["constraints"][0]["verdict"]["text"]
+    browser.open((default / "report.html").as_uri(), width, scheme=scheme)
+    left, right, shown = browser.run(
+        "const p = [...document.querySelectorAll('p')].find(p => "
+        "/^(Holds|Does not hold|Cannot tell)/.test(p.textContent)); const b = p.getBoundingClientRect();"
+        "return [b.left, b.right, p.textContent]"
+    )
+    assert shown == text
+    assert 0 <= left < right <= width
+    assert browser.run("return document.documentElement.scrollWidth") <= width
+    assert browser.complaints() == []
 
 
 @pytest.mark.parametrize(

@@ -77,7 +77,8 @@ def sentences(found: Found, certificate: Found) -> list[str]:
     said = table_in(found.get("verdict"))
     verdict = [short(text, MOST_VERDICT) for text in (said.get("text", ""), *list_in(said.get("context"), MOST_NOTES))]
     share = _nearly_invariant(found) if found.get("kind") == "sampled" else _invariant(found)
-    risk = f"Invariance risk R_inv: {_loss_with_interval(table_in(found.get('invariance_risk')))}."
+    worse = _loss_with_interval(table_in(found.get("invariance_risk")))
+    risk = f"How far the worst loss of an image is above its unchanged one, on average (R_inv): {worse}."
     return [text for text in (*verdict, share, _blinding(found), risk, _clipped(found, certificate)) if text]
 
 
@@ -130,13 +131,17 @@ def _clipped(found: Found, certificate: Found) -> str:
 
 
 def _laws(entry: Found, ending: str) -> Table | None:
+    """Return accuracy and loss under each law, and whether the loss is within the level, where there is one."""
     laws = values.tables_in({name: entry.get(key) for key, name in LAWS.items()})
     keys = ("accuracy", "accuracy_interval", "loss", "loss_interval")
-    rows = tuple(
-        (law, *values.cells_in(row, *keys), ANSWERS.get(str(row.get("verdict")), "–")) for law, row in laws.items()
-    )
-    columns = ("under", "accuracy", "from", "to", "loss", "loss from", "loss to", "loss ≤ ε")
-    return Table("Accuracy and loss, with intervals", columns, rows, f"certificate{ending}-1", SHARES) if rows else None
+    answers = [ANSWERS.get(str(row.get("verdict"))) for row in laws.values()]
+    shown = [(law, *values.cells_in(row, *keys)) for law, row in laws.items()]
+    columns: tuple[str, ...] = ("under", "accuracy", "from", "to", "loss", "loss from", "loss to")
+    if any(answers):
+        columns = (*columns, "loss ≤ ε")
+        shown = [(*row, answer or "–") for row, answer in zip(shown, answers, strict=True)]
+    title = "Accuracy and loss, with intervals"
+    return Table(title, columns, tuple(shown), f"certificate{ending}-1", SHARES) if shown else None
 
 
 def _operations(entry: Found, ending: str) -> Figure | None:
