@@ -213,6 +213,7 @@ def test_what_a_run_kept_first_and_last_is_shown_at_the_levels_of_its_record(tmp
         assert picture.tobytes() == PILLOW["Rotate"](image, angle, PLACE).tobytes()
     assert [caption for caption, *_ in inverted] == ["Invert: first epoch, 96.9%", "Invert: last epoch, 16.2%"]
     assert "How often each operation was kept" in page.text
+    assert "among all kept: 5,120 in the first epoch, 191 in the last" in page.text
     assert str(tmp_path) not in page.text
 
 
