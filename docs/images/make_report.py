@@ -1,6 +1,7 @@
 """Draw `report.png`: the top of a report page, as Chromium shows it.
 
 invaug train --out runs/digits
+invaug evaluate runs/digits && invaug report runs/digits
 python docs/images/make_report.py runs/digits/report.html
 """
 

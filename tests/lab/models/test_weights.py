@@ -15,6 +15,8 @@ import safetensors.torch
 import torch
 from torch import Tensor, nn
 
+from invaug.lab.config.build import build
+from invaug.lab.config.resolve import Facts, resolve
 from invaug.lab.config.schema import Model
 from invaug.lab.errors import UserError
 from invaug.lab.export.command import export_run
@@ -176,6 +178,15 @@ def test_a_run_starts_from_the_weights_and_notices_other_ones(tmp_path: Path, mo
     with pytest.raises(UserError, match=r"cannot read weights gone.pt: No such file"):
         train(data, tmp_path / "third", weights=Path("gone.pt"))
     assert not (tmp_path / "third").exists()
+
+
+@pytest.mark.parametrize("optimizer", ["sgd", "adamw"])
+def test_given_weights_are_trained_with_a_lower_learning_rate(exported: Path, optimizer: str) -> None:
+    facts = Facts(CLASSES, 1000)
+    usual, lower = (resolve(build({"optimizer": optimizer, **given}), facts) for given in ({}, {"weights": exported}))
+    assert float(lower.train.lr) == pytest.approx(float(usual.train.lr) / 10, abs=1e-7)
+    assert resolve(build({"weights": exported, "lr": 0.07}), facts).train.lr == 0.07
+    assert resolve(lower, facts) == lower
 
 
 @pytest.mark.parametrize("name", ["resnet18", "vit_tiny_patch16_224"])

@@ -10,6 +10,7 @@ import subprocess
 import sys
 import time
 from dataclasses import replace
+from html import unescape
 from pathlib import Path
 
 import numpy as np
@@ -80,11 +81,14 @@ def test_what_is_done_is_not_trained_again_and_the_best_can_be_trained(tuned, mo
     shown = Path(told["report"]).read_text()
     assert "6 of 6 runs read no test image: their accuracy is on held-out training images" in shown
     assert "6 runs on some-digits, 3 experiments" in shown
+    assert f"{best.name}: {told['verdict']}. Train on all training images with it:" in unescape(shown)
+    top = shown[shown.index("<header") : shown.index("</header>")].replace("read no test image", "")
+    assert not [word for word in ("seed", "test", "baseline") if word in top]
     chosen = configs.read(given.out / "best.toml")
     assert (chosen["epsilon"], chosen["epochs"]) == (best.params["epsilon"], 2)
     assert configs.build(chosen).data.val_fraction == 0
     code, shown = invoke(str(folder / "some-digits.npz"), *words, *out)
-    assert f"best: epsilon={best.params['epsilon']:g}, " in shown
+    assert f"best: {best.name}, " in shown
     assert "best.toml" in shown
 
 

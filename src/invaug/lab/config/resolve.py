@@ -109,8 +109,8 @@ def _of_amount(config: Config, n_images: int, n_ranks: int) -> dict[str, Any]:
 
 def _learning_rate(config: Config, batch_size: int) -> float:
     usual = 0.1 if config.train.optimizer == "sgd" else 1e-3
-    usual *= FINE_TUNING if config.model.weights else 1.0
-    return round(usual * min(math.sqrt(batch_size / BATCH_SIZES[0]), 1.0), 5)
+    fitted = round(usual * min(math.sqrt(batch_size / BATCH_SIZES[0]), 1.0), 5)
+    return round(FINE_TUNING * fitted, 7) if config.model.weights else fitted
 
 
 def _of_method(config: Config, n_classes: int) -> dict[str, Any]:

@@ -101,7 +101,9 @@ def read_weights(path: Path, sha256: str | None = None) -> Weights:
     found = hashlib.sha256(data).hexdigest()
     if sha256 and found != sha256:
         differ = f"its SHA-256 is {found[:12]}…, weights_sha256 is {sha256[:12]}…"
-        raise UserError(f"{_named(path)} is another file: {differ}; give the same file, or start a new run")
+        raise UserError(
+            f"{_named(path)} is another file: {differ}; give the file the run began with, or leave weights_sha256 out"
+        )
     with reading(_named(path)):
         return _of_safetensors(data) if path.suffix == ".safetensors" else _of_torch(data)
 

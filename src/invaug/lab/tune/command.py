@@ -3,7 +3,7 @@
 import json
 import re
 import shlex
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from itertools import chain
 from pathlib import Path
@@ -27,7 +27,7 @@ from invaug.lab.run.folder import check_usable
 from invaug.lab.train.command import load_once
 from invaug.lab.train.display import Screen
 from invaug.lab.train.ranks import launch
-from invaug.lab.tune.outcome import Trial, as_json, as_table, find_best, format_value, summary_lines
+from invaug.lab.tune.outcome import Trial, as_json, as_table, find_best, format_value, summary_lines, verdict
 from invaug.lab.tune.search import Search, Study
 from invaug.lab.tune.space import Space, defaults, grid, parse, usual_levels
 
@@ -76,17 +76,29 @@ def run_tune(request: TuneRequest, json_wanted: bool) -> None:
     document = {"data": request.data, **as_json(trials, best)}
     atomic.write_text(request.folder / TUNE, json.dumps(document))
     if best:
-        chosen = {key: value for key, value in {**request.settings, **best.params}.items() if key != "data_dir"}
-        atomic.write_text(request.folder / BEST, dump(nest(chosen)))
+        write_best(request, best)
     finished = [job.folder for trial in trials for job in trial.jobs if job.found()]
-    config = shlex.join(["invaug", "train", place_of(Path(request.data)), "--config", place_of(request.folder / BEST)])
-    step = Answer("Next", "Train on all training images with the best combination:", config) if best else None
+    step = next_step(request, trials, best) if best else None
     page = write_report(as_table(trials, best), finished, request.folder, step)
     lines = summary_lines(trials, best, request.data, request.folder / BEST, page)
     show(console, lines, {**document, "folder": str(request.folder), "report": page})
     if best is None:
         reasons = [reason for trial in trials for reason in trial.failures]
         raise RunError(f"no combination has all its folds, {len(reasons)} failed; the first: {''.join(reasons[:1])}")
+
+
+def write_best(request: TuneRequest, best: Trial) -> None:
+    """Write the config of the best combination."""
+    chosen = {**request.settings, **best.params}
+    values = build(chosen).flat()  # flags that are a number or a word are text until then
+    atomic.write_text(request.folder / BEST, dump(nest({key: values[key] for key in chosen if key != "data_dir"})))
+
+
+def next_step(request: TuneRequest, trials: Sequence[Trial], best: Trial) -> Answer:
+    """Return what the page says to do next."""
+    text = f"{best.name}: {verdict(trials, best)}. Train on all training images with it:"
+    words = ["invaug", "train", place_of(Path(request.data)), "--config", place_of(request.folder / BEST)]
+    return Answer("Next", text, shlex.join(words))
 
 
 def tune(request: TuneRequest, console: Screen) -> tuple[list[Trial], Trial | None]:
