@@ -110,10 +110,10 @@ def insights(
     out: Out = None,
     families: Annotated[Path | None, typer.Option(help="TOML with [families.NAME] tables of your own")] = None,
     only: Annotated[list[str] | None, typer.Option(help="ask about this family alone; may be repeated")] = None,
-    seeds: Annotated[int, typer.Option(min=1, max=20, help="trainings for the interval of gamma")] = 3,
-    rounds: Annotated[int, typer.Option(min=0, max=6, help="trainings that search how far a family is learned")] = 3,
+    seeds: Annotated[int, typer.Option(min=1, max=20, help="trainings of each kind, for the intervals")] = 3,
+    rounds: Annotated[int, typer.Option(min=0, max=6, help="halvings in the search for how far one is learned")] = 3,
     images: Annotated[int, typer.Option(min=20, help="training images to use at most")] = 5000,
-    epochs: Annotated[int, typer.Option(min=1, help="passes over them in each training")] = 8,
+    epochs: Annotated[int | None, typer.Option(min=1, help="passes over them [400 steps, at least 8 epochs]")] = None,
     model: Annotated[str, typer.Option(help="the network to train [a small one]")] = "auto",
     image_size: Annotated[
         int | None, typer.Option(min=8, max=8192, help="side to resize images to [at most 64]")
@@ -122,7 +122,7 @@ def insights(
     on: On = "processes",
     as_json: Json = False,
 ) -> None:
-    """Rank symmetries by how fully a network learns them from the data, and suggest a set to train with; resumable.
+    """Say which symmetries a network learns and what they cost on held-out images; suggest a set to train with.
 
     Example: invaug insights photos/ --out runs/photos-insights
     """

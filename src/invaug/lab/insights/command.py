@@ -1,12 +1,13 @@
-"""`invaug insights`: which symmetries does a network learn from this data, and how fully?
+"""`invaug insights`: which symmetries does a network learn from this data, and what does asking for them cost?
 
-One small network is trained under one constraint per family at once, over several seeds, each with a level of its own
-by the resilient rule; the gamma of a family at the end is the invariance gap that is left on training images. Families
-with a large gap are then made smaller, all at once and by bisection, to find how far each is learned. Every training is
-a job in the folder, so that a stopped search is resumable and seeds can train side by side.
+Per seed, a small network is trained without any family and under each family alone, its level set by the resilient
+rule; held-out images tell what is lost under the family, and what the family costs on clean images. Families that are
+not learned are then made smaller by bisection. Every training is a job in the folder, so that a stopped search is
+resumable and trainings can run side by side.
 """
 
 import json
+import math
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from functools import partial
@@ -18,8 +19,9 @@ from invaug.lab.data.batches import batches
 from invaug.lab.data.load import load_dataset, peek_dataset
 from invaug.lab.errors import UserError, nearest
 from invaug.lab.insights.families import N_SEEN, Ranges, explicit_ranges, leave_out_idle, usual_families
-from invaug.lab.insights.search import InsightsPlan, answer_by
-from invaug.lab.insights.verdicts import Answer, as_toml, summary_lines
+from invaug.lab.insights.search import InsightsPlan, Search
+from invaug.lab.insights.verdicts import Answer, as_toml
+from invaug.lab.insights.words import summary_lines
 from invaug.lab.jobs.pool import PROCESSES, check_start, run_jobs
 from invaug.lab.jobs.progress import bar, show
 from invaug.lab.jobs.verbs import resume_command
@@ -32,7 +34,9 @@ from invaug.lab.train.folders import free_folder
 
 LARGEST_SIDE = 64  # of the images of the small network
 HELD_OUT = 0.2
-TRANSFORMED = 1.0  # transformed images per clean one, shared by all families
+SHARE = 0.5  # of a batch that is also seen transformed
+BATCHES, LEAST_BATCH, LARGEST_BATCH = 16, 8, 64  # in an epoch, where the batch size allows it
+STEPS, LEAST_EPOCHS, MOST_EPOCHS = 400, 8, 60
 PLAN, SUGGESTED = "plan.json", "suggested.toml"
 
 
@@ -47,7 +51,7 @@ class InsightsRequest:
     seeds: int = 3
     rounds: int = 3
     images: int = 5000
-    epochs: int = 8
+    epochs: int | None = None
     model: str = "auto"
     image_size: int | None = None
     out: Path | None = None
@@ -82,9 +86,9 @@ def insights(request: InsightsRequest, console: Screen) -> tuple[Answer, Path]:
     folder.mkdir(parents=True, exist_ok=True)
     atomic.write_text(folder / PLAN, json.dumps(asdict(plan)))
     places = {"data_dir": request.data_dir} if request.data_dir else {}
-    with bar(plan.seeds + plan.rounds, console, request.command(folder)) as shown:
+    with bar(plan.most_jobs, console, request.command(folder)) as shown:
         train = partial(run_jobs, bar=shown, at_once=request.jobs, on=request.on)
-        answer = answer_by(plan, folder, places, train)
+        answer = Search(plan, folder, places, train).answer()
     atomic.write_text(folder / INSIGHTS, json.dumps(answer.as_json()))
     return answer, folder
 
@@ -98,14 +102,15 @@ def plan_for(request: InsightsRequest) -> InsightsPlan:
     families, idle = leave_out_idle(chosen_families(request, height, width), some)
     if not families:
         raise UserError(f"none of the families changes the images of {request.data}: {', '.join(idle)}")
-    batch = max(8, min(128, len(dataset.train) // 16))
+    n = len(dataset.train)
+    batch = max(LEAST_BATCH, min(LARGEST_BATCH, n // BATCHES))
     settings = {
         **read(Path(__file__).with_name("training.toml")),
         "data": request.data,
         "model": request.model,
-        "epochs": request.epochs,
+        "epochs": request.epochs or min(MOST_EPOCHS, max(LEAST_EPOCHS, math.ceil(STEPS * batch / n))),
         "batch_size": batch,
-        "share": min(1.0, max(TRANSFORMED / len(families), 8 / batch)),
+        "share": SHARE,
         **how,
     }
     return InsightsPlan(request.data, families, idle, request.seeds, request.rounds, settings)
