@@ -86,7 +86,7 @@ def _turned(path: Path) -> None:
 
 
 def _deep(path: Path) -> None:
-    path.write_bytes(png(2, 1, 16, 2, b"\0" + bytes(range(12))))
+    path.write_bytes(png(2, 1, 16, 2, b"\0" + bytes(range(0, 252, 21))))
 
 
 def _not_a_number(path: Path) -> None:

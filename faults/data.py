@@ -129,7 +129,7 @@ BOMBS = [(make, side) for make in (flat_png, flat_gif, flat_bmp, flat_tiff) for 
 WEIGH = """
 import sys
 from pathlib import Path
-from invaug.lab.data.check import find_bad_files
+from invaug.lab.data.check import check_files
 from invaug.lab.data.decode import decode
 from invaug.lab.errors import UserError
 from invaug.lab.data.scan.command import scan
@@ -143,7 +143,7 @@ open("/proc/self/clear_refs", "w").write("5")  # the peak is from here
 before = peak()
 bomb.rename(root / "cat" / "bomb")
 path = (root / "cat" / "bomb").rename(root / "cat" / ("bomb" + bomb.suffix))
-reasons = [*find_bad_files(list(root.rglob("*.*"))).values(), *(found.reason for found in scan(root).bad)]
+reasons = [*check_files(list(root.rglob("*.*"))).bad.values(), *(found.reason for found in scan(root).bad)]
 try:
     decode(path, (3, 32, 32))
 except UserError as error:
@@ -361,15 +361,15 @@ def damaged_later(tries: int, folder: Path) -> Iterable[str]:
     time.sleep(wait)
     with patch.dict(os.environ, {"XDG_CACHE_HOME": str(folder / "cache")}):
         for files in sets:
-            check.find_bad_files(files)
+            check.check_files(files)
         with patch.object(check, "inspect_file", side_effect=RuntimeError("looked at again")):
-            if any(check.find_bad_files(files) for files in sets):
+            if any(check.check_files(files).bad for files in sets):
                 yield "good files are called bad"
         for i, files in enumerate(sets):
             damage(files[i % len(files)])
         time.sleep(wait)
         for i, files in enumerate(sets):
-            if list(check.find_bad_files(files)) != [files[i % len(files)]]:
+            if list(check.check_files(files).bad) != [files[i % len(files)]]:
                 yield f"folder {i}: the damage was not found"
 
 

@@ -322,9 +322,9 @@ def digits():
     """Images of 14 × 14, uint8, and classes: 1,000 to train on and 1,000 to test on."""
     pixels, labels = load_sorted_digits()
     order = torch.randperm(len(labels), generator=seeded(0))[:2000]
-    images = torch.from_numpy(pixels).float().view(-1, 1, 28, 28)[order]
+    images = torch.tensor(pixels).float().view(-1, 1, 28, 28)[order]
     small = F.avg_pool2d(images, 2).round().to(torch.uint8)
-    return small, torch.from_numpy(labels).long()[order]
+    return small, torch.tensor(labels)[order]
 
 
 def network(kind="plain", n_hidden=32):

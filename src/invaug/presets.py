@@ -19,6 +19,7 @@ RECIPE: dict[str, Any] = {
     "lr": 0.1,
     "weight_decay": 5e-4,
     "batch_size": 128,
+    "drop_last": True,
     "epochs": 200,
     "crop": 4,
     "flip": "yes",

@@ -13,13 +13,13 @@ from invaug.lab.config.schema import Config
 class Facts(NamedTuple):
     """What resolving must know of a dataset."""
 
-    name: str = "digits"
     classes: tuple[str, ...] = tuple("0123456789")
+    n_train: int = 4000
     image_shape: tuple[int, int, int] = (1, 28, 28)
 
 
-def resolved(facts: Facts | None = None, **given: Any) -> Config:
-    return resolve(build(given), facts or Facts(), Machine("cpu", 1))
+def resolved(facts: Facts | None = None, n_ranks: int = 1, **given: Any) -> Config:
+    return resolve(build(given), facts or Facts(), Machine("cpu", 1, n_ranks))
 
 
 def flat(config: Config) -> SimpleNamespace:

@@ -18,6 +18,19 @@ def plain(text: str) -> str:
     return "".join(character if character.isprintable() else "?" for character in text)
 
 
+def duration(seconds: float) -> str:
+    """Return a time as roughly as a person would give it.
+
+    Example:
+        >>> [duration(seconds) for seconds in (0.2, 42, 170, 5000, 100_000)]
+        ['1 s', '42 s', '3 min', '1.4 h', '28 h']
+    """
+    minutes, hours = seconds / 60, seconds / 3600
+    if hours >= 1:
+        return f"{hours:.1f} h" if hours < 10 else f"{hours:,.0f} h"
+    return f"{minutes:.0f} min" if minutes >= 1 else f"{max(seconds, 1):.0f} s"
+
+
 def say(message: str) -> None:
     """Print one line to stderr."""
     print(plain(message), file=sys.stderr)

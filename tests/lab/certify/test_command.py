@@ -231,7 +231,7 @@ def test_a_method_without_a_bound_has_no_verdict(
         ({"images": 0}, "--images must be 1 to 128, .* got 0"),
         ({"images": -3}, "--images must be 1 to 128, .* got -3"),
         ({"device": "cpi"}, "unknown device cpi, did you mean cpu"),
-        ({"data": "nowhere.npz"}, "unknown dataset nowhere.npz, and no such file or folder"),
+        ({"data": "nowhere.npz"}, "nowhere.npz does not exist, as a file, a folder or a dataset"),
     ],
 )
 def test_bad_input_is_one_line(run: Path, options: dict[str, Any], message: str) -> None:

@@ -1,8 +1,11 @@
 from __future__ import annotations
 
 import math
+from typing import Any
 
 import pytest
+from hypothesis import given as drawn
+from hypothesis import strategies as st
 
 from invaug import Resilient, sets
 from invaug.lab.config.build import PRESETS, build, flatten, nest, shipped_names
@@ -14,8 +17,10 @@ from invaug.lab.train.problem import constraints
 from invaug.lab.train.sets import transform_set
 from tests.support.configs import Facts, flat, resolved
 
-PHOTOGRAPHS = Facts("cifar10", tuple("abcdefghij"), (3, 32, 32))
-LARGE = Facts("folder", ("cat", "dog"), (3, 224, 224))
+PHOTOGRAPHS = Facts(tuple("abcdefghij"), 50_000, (3, 32, 32))
+LARGE = Facts(("cat", "dog"), 800, (3, 224, 224))
+CIFAR, FOLDER = {"data": "cifar10"}, {"data": "photos"}
+DIGITS = {"batch_size": 128, "epochs": 30, "lr": 0.1, "drop_last": True}
 NEEDS = {"gamma_init": 0.5, "policy": "p.npz"}
 
 
@@ -40,9 +45,13 @@ def test_shipped_configs_resolve_and_are_read_again_as_they_were(name: str) -> N
     ("facts", "given", "expected"),
     [
         (Facts(), {}, {"model": "cnn-small", "crop": 0, "flip": "no", "resized_crop": "no"}),
-        (PHOTOGRAPHS, {}, {"model": "resnet-8", "crop": 4, "flip": "yes", "resized_crop": "no"}),
-        (LARGE, {}, {"model": "resnet-8", "crop": 0, "flip": "no", "resized_crop": "yes"}),
-        (LARGE, {"crop": 2, "flip": "yes", "resized_crop": "no"}, {"crop": 2, "flip": "yes", "resized_crop": "no"}),
+        (PHOTOGRAPHS, CIFAR, {"model": "resnet-8", "crop": 4, "flip": "yes", "resized_crop": "no"}),
+        (PHOTOGRAPHS, {"data": "cifar10+r180"}, {"flip": "no"}),
+        (PHOTOGRAPHS, {"data": "svhn"}, {"flip": "no"}),
+        (PHOTOGRAPHS, {"data": "photos/svhn"}, {"flip": "yes"}),
+        (Facts(), FOLDER, {"flip": "no"}),
+        (LARGE, FOLDER, {"model": "resnet-8", "crop": 0, "flip": "yes", "resized_crop": "yes"}),
+        (LARGE, {"crop": 2, "flip": "no", "resized_crop": "no"}, {"crop": 2, "flip": "no", "resized_crop": "no"}),
         (Facts(), {}, {"set": "mild", "depth": 2, "share": 1 / 8, "range": None}),
         (Facts(), {"views": "both"}, {"share": 1.0}),
         (Facts(), {"method": "sampled"}, {"share": 1.0, "epsilon": 0.0, "gamma_init": 1.0, "dual_lr": 0.0}),
@@ -57,9 +66,46 @@ def test_shipped_configs_resolve_and_are_read_again_as_they_were(name: str) -> N
         (Facts(), {"threads": 3}, {"threads": 3, "device": "cpu"}),
     ],
 )
-def test_what_auto_means(facts: Facts, given: dict[str, object], expected: dict[str, object]) -> None:
+def test_what_auto_means(facts: Facts, given: dict[str, Any], expected: dict[str, Any]) -> None:
     found = flat(resolved(facts, **given))
     assert {key: getattr(found, key) for key in expected} == expected
+
+
+@pytest.mark.parametrize(
+    ("n_train", "given", "expected"),
+    [
+        (4_000, {}, DIGITS),
+        (50_000, {}, DIGITS),
+        (73_257, {}, DIGITS),
+        (1_281_167, {}, DIGITS | {"epochs": 10}),
+        (800, {}, {"batch_size": 32, "epochs": 30, "lr": 0.05, "drop_last": True}),
+        (128, {}, {"batch_size": 8, "epochs": 47, "lr": 0.025, "drop_last": True}),
+        (24, {}, {"batch_size": 8, "epochs": 100, "lr": 0.025, "drop_last": True}),
+        (7, {}, {"batch_size": 8, "epochs": 100, "drop_last": False}),
+        (100, {"batch_size": 128}, {"drop_last": False}),
+        (800, {"batch_size": 256}, {"lr": 0.1}),
+        (800, {"accumulate": 4}, {"batch_size": 8}),
+        (800, {"n_ranks": 4}, {"batch_size": 8}),
+        (4_000, {"optimizer": "adam"}, {"lr": 1e-3}),
+        (24, {"preset": "paper"}, DIGITS | {"epochs": 200}),
+        (24, DIGITS, DIGITS),
+    ],
+)
+def test_the_recipe_fits_the_number_of_images(n_train: int, given: dict[str, Any], expected: dict[str, Any]) -> None:
+    found = flat(resolved(Facts(n_train=n_train), **given))
+    assert {key: getattr(found, key) for key in expected} == expected
+
+
+@drawn(st.integers(1, 3_000_000), st.integers(1, 8))
+def test_every_dataset_has_a_recipe_that_it_can_be_trained_by(n_train: int, n_ranks: int) -> None:
+    train = resolved(Facts(n_train=n_train), n_ranks).train
+    steps = max(n_train // (train.batch_size * n_ranks), 1)
+    assert train.batch_size in (8, 16, 32, 64, 128)
+    assert steps >= 25 or train.batch_size == 8
+    assert steps < 50 or train.batch_size == 128
+    assert train.epochs == 30 or (train.epochs > 30) == (steps < 25)
+    assert 10 <= train.epochs <= 100
+    assert not train.drop_last or n_train >= train.batch_size * n_ranks
 
 
 def test_the_default_is_the_mild_set_under_the_resilient_rule() -> None:

@@ -138,7 +138,7 @@ def test_starting_late_gives_the_rest(on_disk: Split, start: int) -> None:
 def test_skipped_batches_are_not_decoded(on_disk: Split, monkeypatch: pytest.MonkeyPatch) -> None:
     decoded: list[Path] = []
     real = module.decode
-    monkeypatch.setattr(module, "decode", lambda path, shape: (decoded.append(path), real(path, shape))[1])
+    monkeypatch.setattr(module, "decode", lambda path, shape, grey_range: (decoded.append(path), real(path, shape))[1])
     found = epoch_of(on_disk, start=3)
     assert len(decoded) == sum(len(batch.indices) for batch in found) == 6
 

@@ -73,12 +73,6 @@ def test_fully_transparent_pixels_leave_no_colour_behind(tmp_path: Path) -> None
     assert not decoded(saved(tmp_path / "a.png", hidden)).any()
 
 
-@pytest.mark.parametrize("suffix", ["png", "tiff", "pgm"])
-def test_of_sixteen_bits_the_upper_eight_are_kept(tmp_path: Path, suffix: str) -> None:
-    deep = (GREY.astype(np.uint16) << 8) + 129
-    assert (decoded(saved(tmp_path / f"a.{suffix}", deep), channels=1) == GREY).all()
-
-
 def test_sixteen_bit_grey_and_sixteen_bit_colour_agree(tmp_path: Path) -> None:
     deep = ((GREY.astype(np.uint16) << 8) + 200).astype(">u2")
     rows = b"".join(b"\0" + np.repeat(row, 3).tobytes() for row in deep)

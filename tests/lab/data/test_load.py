@@ -72,20 +72,25 @@ def test_images_are_resized_when_asked(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("name", "message"),
     [
-        ("cifar-10", r"unknown dataset cifar-10, and no such file or folder: did you mean cifar10 or cifar100\?"),
+        (
+            "cifar-10",
+            r"^cifar-10 does not exist, as a file, a folder or a dataset: did you mean cifar10 or cifar100\?$",
+        ),
         ("Fashion_MNIST", r"did you mean fashion-mnist"),
-        ("zzzz", r"unknown dataset zzzz, .*: choose one of cifar10, cifar100, digits"),
-        ("./nowhere", r"unknown dataset \./nowhere, and no such file or folder: choose one of cifar10"),
-        ("nowhere.npz", r"unknown dataset nowhere\.npz, and no such file"),
-        ("", r"unknown dataset "),
+        ("zzzz", r"^zzzz does not exist, .*: choose one of cifar10, cifar100, digits"),
+        ("./nowhere", r"^\./nowhere does not exist, .*: choose one of cifar10"),
+        ("nowhere.npz", r"^nowhere\.npz does not exist"),
+        ("photo", r"^photo does not exist, .*: did you mean photos\?$"),
+        ("", r"^a dataset without a name does not exist"),
         ("x" * 5000, r"cannot read x+: File name too long"),
-        ("a\0b", r"unknown dataset"),
+        ("a\0b", r"^a\0b does not exist"),
     ],
 )
 def test_what_is_not_there_is_said_to_be_not_there(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str, message: str
 ) -> None:
     monkeypatch.chdir(tmp_path)
+    (tmp_path / "photos").mkdir()
     with pytest.raises(UserError, match=message):
         load_dataset(name)
 

@@ -98,5 +98,12 @@ def test_options_that_cannot_be_met_are_refused(options: dict[str, Any], message
 
 def test_a_class_of_one_image_cannot_be_split(tmp_path: Path) -> None:
     root = write_images(tmp_path / "pets", {"cat": 1, "dog": 25})
-    with pytest.raises(UserError, match=r"a test set of 0\.2 leaves a part of class cat empty, it has 1 images"):
+    with pytest.raises(
+        UserError, match=r"a test set of 0\.2 leaves a part of class cat empty, it has 1 images: it needs"
+    ):
         load_dataset(str(root))
+
+
+def test_a_class_of_two_images_has_one_to_train_on_and_one_to_test(tmp_path: Path) -> None:
+    dataset = load_dataset(str(write_images(tmp_path / "pets", {"cat": 2, "dog": 25})))
+    assert [split.targets.bincount().tolist() for split in (dataset.train, dataset.test)] == [[1, 20], [1, 5]]

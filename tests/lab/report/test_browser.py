@@ -264,16 +264,23 @@ def test_a_port_that_is_taken_is_one_line(live: Server) -> None:
         watch_runs(live.folders, live.server_port)
 
 
-def test_the_open_page_follows_the_run(browser: Browser, live: Server) -> None:
-    browser.open(live.address)
-    assert "4 of 9 epochs" in browser.run("return document.querySelector('header').textContent")
-    while browser.run("return document.documentElement.dataset.state") != "live":
-        time.sleep(0.1)
-    write_run(live.folders[0], epochs=5, planned=9)
+def wait_for(browser: Browser, script: str, wanted: str) -> None:
     for _ in range(200):
-        if "5 of 9 epochs" in browser.run("return document.querySelector('header').textContent"):
-            break
+        if wanted in str(browser.run(f"return {script}")):
+            return
         time.sleep(0.1)
-    else:
-        pytest.fail("the page still shows the old record")
+    pytest.fail(f"{script} does not become {wanted}")
+
+
+def test_the_open_page_waits_for_the_run_and_follows_it(browser: Browser, live: Server, tmp_path: Path) -> None:
+    run, header = live.folders[0], "document.querySelector('header').textContent"
+    run.rename(tmp_path / "later")
+    browser.open(live.address)
+    assert browser.run("return document.title") == "Waiting for run"
+    wait_for(browser, "document.documentElement.dataset.state", "live")
+    (tmp_path / "later").rename(run)
+    wait_for(browser, header, "4 of 9 epochs")
+    assert "Waiting" not in browser.run("return document.title")
+    write_run(run, epochs=5, planned=9)
+    wait_for(browser, header, "5 of 9 epochs")
     assert browser.complaints() == []

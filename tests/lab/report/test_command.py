@@ -91,19 +91,22 @@ def test_report_of_one_run_goes_into_it_and_of_several_beside_them(tmp_path: Pat
 @pytest.mark.parametrize(
     ("arguments", "said"),
     [
-        (["report", "nowhere"], "nowhere is not a run: it has no config.toml"),
+        (["report", "nowhere"], "nowhere does not exist"),
+        (["report", "aa"], "aa does not exist, did you mean a?"),
         (["report", "a", "-o", "a/config.toml/r.html"], "choose another -o"),
         (["report", "a", "-o", "."], "is a folder: name a file for the page, for example report.html"),
         (["report", "a", "-o", "a/record.jsonl"], "is where a run keeps its own file: choose another -o"),
         (["report", "a", "--figures", "a/config.toml"], "choose another --figures"),
         (["report"], "Missing argument"),
-        (["watch", "nowhere"], "nowhere is not a run: it has no config.toml"),
+        (["watch", "nowhere/a"], "nowhere/a cannot be watched: the folder nowhere does not exist"),
+        (["watch", "photos"], "photos is not a run: it has no config.toml"),
         (["watch", "a", "--port", "70000"], "Invalid value for '--port'"),
     ],
     ids=lambda value: "-".join(value)[:30] if isinstance(value, list) else "",
 )
 @pytest.mark.usefixtures("run")
-def test_a_mistake_is_one_line_and_code_2(invaug: Command, arguments: list[str], said: str) -> None:
+def test_a_mistake_is_one_line_and_code_2(invaug: Command, tmp_path: Path, arguments: list[str], said: str) -> None:
+    (tmp_path / "photos" / "cat").mkdir(parents=True)
     code, out, errors = invaug(*arguments)
     assert (code, out) == (2, "")
     assert errors.count("\n") == 1

@@ -72,3 +72,29 @@ def test_watch_waits_for_runs_that_have_not_begun_their_record(tmp_path: Path) -
         (tmp_path / "later").rename(run / "record.jsonl")
         write_run(tmp_path / "runs" / "b", method="trivial", epochs=2)  # as --compare goes on to the next
         assert "2 runs on digits" in get(address)
+
+
+def test_watch_may_be_started_before_the_run_and_says_what_it_waits_for(tmp_path: Path) -> None:
+    run = tmp_path / "new"
+    with watching(run) as (process, address):
+        assert process.stdout is not None
+        wanted = f"waiting for {run}, which does not exist yet; start it with: invaug train --out {run}\n"
+        assert process.stdout.readline() == wanted
+        before, waiting = get(address + "stamp"), get(address)
+        assert "<h1>Waiting for new</h1>" in waiting
+        assert str(tmp_path) not in waiting
+        run.mkdir()
+        (run / ".lock").write_text("")  # what training leaves before its config
+        assert "<h1>Waiting for new</h1>" in get(address)
+        write_run(run, epochs=3, planned=9)
+        assert process.stdout.readline() == f"{run} has begun\n"
+        assert get(address + "stamp") != before
+        assert "3 of 9 epochs" in get(address)
+
+
+def test_runs_that_have_begun_are_shown_beside_the_name_of_one_that_has_not(tmp_path: Path) -> None:
+    run = write_run(tmp_path / "a", epochs=3, planned=9)
+    with watching(run, tmp_path / "b") as (_, address):
+        page = get(address)
+        assert "3 of 9 epochs" in page
+        assert '<p class="note">waiting for b</p>' in page

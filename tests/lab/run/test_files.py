@@ -43,7 +43,14 @@ def test_a_config_that_is_not_toml_is_one_line(content: bytes, tmp_path: Path) -
     assert "\n" not in str(caught.value)
 
 
-@pytest.mark.parametrize("name", ["absent", "x" * 5000, "a\0b"], ids=["absent", "too long", "NUL"])
+def test_a_folder_that_does_not_exist_is_called_that_and_its_neighbours_named(tmp_path: Path) -> None:
+    (tmp_path / "digits").mkdir()
+    for name, hint in (("absent", "$"), ("digitss", rf", did you mean {tmp_path / 'digits'}\?$")):
+        with pytest.raises(UserError, match=rf"{name} does not exist{hint}"):
+            files.read_run_config(tmp_path / name)
+
+
+@pytest.mark.parametrize("name", ["", "x" * 5000, "a\0b"], ids=["empty", "too long", "NUL"])
 def test_a_folder_without_a_config_is_not_a_run(name: str, tmp_path: Path) -> None:
     with pytest.raises(UserError, match=r"is not a run: it has no config\.toml") as caught:
         files.read_run_config(tmp_path / name)

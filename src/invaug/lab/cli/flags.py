@@ -82,9 +82,10 @@ def _flags(taken: set[str]) -> list[inspect.Parameter]:
         if name in {"data", *taken}:  # data is an argument
             continue
         flag = "--" + name.replace("_", "-")
-        spelled = f"{flag}/--no-{flag[2:]}" if place.info.annotation is bool else flag
+        kind = _flag_type(place.info.annotation)
+        spelled = f"{flag}/--no-{flag[2:]}" if kind is bool else flag
         option = typer.Option(spelled, help=_flag_help(place.info), show_default=False)
-        annotation: Any = Annotated[Optional[_flag_type(place.info.annotation)], option]  # noqa: UP045
+        annotation: Any = Annotated[Optional[kind], option]  # noqa: UP045
         parameters.append(inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, default=None, annotation=annotation))
     return parameters
 
@@ -101,6 +102,8 @@ def _flag_type(kind: Any) -> Any:
     """Return the type typer parses: literals stay text, because the config names the nearest to a wrong one."""
     if get_origin(kind) in (Union, UnionType):
         parts = [part for part in get_args(kind) if part is not type(None)]
+        if bool in parts:  # a switch that is automatic unless given
+            return bool
         kind = str if len(parts) > 1 else parts[0]  # a number or a word: the config tells which
     if get_origin(kind) is list:
         return list[str]

@@ -15,14 +15,18 @@ from invaug.levels import Resilient
 LARGE = 64  # pixels: from this side on, images are cropped and resized rather than padded and cropped
 RANGES = {"rotations": math.pi, "translations": 7.0, "scalings": math.log(2)}
 """How far continuous sets go when no range is given: radians, pixels, log scale."""
+BATCH_SIZES = (128, 64, 32, 16, 8)
+FEWEST_PER_EPOCH = 25  # steps
+EPOCHS, FEWEST_EPOCHS, MOST_EPOCHS = 30, 10, 100
+FEWEST_STEPS, MOST_STEPS = 750, 25_000  # of a training
 SMALLEST_SHARE = 1 / 8  # of a batch that one view per image measures a constraint on
 
 
 class Facts(NamedTuple):
-    """What must be known of a dataset; an estimate needs no more than its name and classes."""
+    """What must be known of a dataset."""
 
-    name: str
     classes: tuple[str, ...]
+    n_train: int
     image_shape: tuple[int, int, int] = (3, 32, 32)  # channels, height and width
 
 
@@ -31,6 +35,7 @@ class Machine(NamedTuple):
 
     device: str
     threads: int
+    n_ranks: int = 1
 
 
 def resolve(config: Config, data: Facts, machine: Machine | None = None) -> Config:
@@ -40,6 +45,7 @@ def resolve(config: Config, data: Facts, machine: Machine | None = None) -> Conf
         machine: None leaves device and threads open, for estimates of what another machine would do.
     """
     decided = {**_of_images(config, data), **_of_method(config, len(data.classes))}
+    decided |= _of_amount(config, data.n_train, machine.n_ranks if machine else 1)
     if machine:
         threads = machine.threads if config.run.threads == "auto" else config.run.threads
         decided |= {"device": machine.device, "threads": threads}
@@ -48,17 +54,50 @@ def resolve(config: Config, data: Facts, machine: Machine | None = None) -> Conf
 
 def _of_images(config: Config, data: Facts) -> dict[str, Any]:
     """Return what depends on the images: the network, crops and flips."""
-    from invaug.lab.data.known import SOURCES  # here, because it needs Pillow
-
     channels, height, width = data.image_shape
     train, large = config.train, min(height, width) > LARGE
     padding = 4 if channels == 3 and not large else 0
     return {
         "model": config.model.name if config.model.name != "auto" else "cnn-small" if channels == 1 else "resnet-8",
         "crop": padding if train.crop == "auto" else train.crop,
-        "flip": _yes_or_no(train.flip, data.name in SOURCES and SOURCES[data.name].mirrored),
+        "flip": _yes_or_no(train.flip, _keeps_label_mirrored(config.data.name, channels)),
         "resized_crop": _yes_or_no(train.resized_crop, large),
     }
+
+
+def _keeps_label_mirrored(name: str, channels: int) -> bool:
+    """Whether mirror images keep their label: as known of the dataset; of a folder or an .npz, if it has colours."""
+    from invaug.lab.data.known import SOURCES  # here, because it needs Pillow
+
+    known, _, planted = name.partition("+")
+    return SOURCES[known].mirrored and not planted if known in SOURCES else channels == 3
+
+
+def _of_amount(config: Config, n_images: int, n_ranks: int) -> dict[str, Any]:
+    """Return what depends on the number of training images.
+
+    - Batch size: the largest power of two from 8 to 128 with which an epoch has 25 steps or more.
+    - Epochs: 30 if these are 750 to 25,000 steps; more for fewer images, up to 100; fewer for more, down to 10.
+    - Learning rate: 0.1 for SGD and 0.001 for Adam with batches of 128 or more; a batch of a quarter has half of it.
+    - The last incomplete batch is left out, unless it is the only one. Others are left out in each epoch.
+    """
+    train, together = config.train, n_ranks * config.train.accumulate  # batches per step
+    fitting = (size for size in BATCH_SIZES if n_images >= FEWEST_PER_EPOCH * size * together)
+    size = next(fitting, BATCH_SIZES[-1]) if train.batch_size == "auto" else train.batch_size
+    steps = max(n_images // (size * together), 1)
+    few, many = min(math.ceil(FEWEST_STEPS / steps), MOST_EPOCHS), max(MOST_STEPS // steps, FEWEST_EPOCHS)
+    epochs = max(few, min(EPOCHS, many))
+    return {
+        "batch_size": size,
+        "epochs": epochs if train.epochs == "auto" else train.epochs,
+        "lr": _learning_rate(config, size) if train.lr == "auto" else train.lr,
+        "drop_last": n_images >= size * n_ranks if train.drop_last == "auto" else train.drop_last,
+    }
+
+
+def _learning_rate(config: Config, batch_size: int) -> float:
+    usual = 0.1 if config.train.optimizer == "sgd" else 1e-3
+    return round(usual * min(math.sqrt(batch_size / BATCH_SIZES[0]), 1.0), 5)
 
 
 def _of_method(config: Config, n_classes: int) -> dict[str, Any]:

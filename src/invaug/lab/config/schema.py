@@ -39,8 +39,9 @@ class Data(Record):
     image_size: int | None = Field(None, ge=1, le=8192, description="side to resize images to")
     workers: int = Field(2, ge=0, le=1024, description="processes that decode image files")
     on_bad: Literal["stop", "skip"] = Field(
-        "stop", description="what to do about unreadable image files; skip leaves out at most 1 %"
+        "stop", description="what to do about unreadable image files; skip leaves out at most max_bad"
     )
+    max_bad: float = Field(0.01, ge=0, lt=1, description="share of the image files that --on-bad skip may leave out")
 
     @model_validator(mode="after")
     def _check(self) -> Data:
@@ -115,10 +116,16 @@ class Method(Record):
 class Train(Record):
     """How the network is optimised, and the random crops and flips all methods share."""
 
-    epochs: int = Field(30, ge=1, description="passes over the training images")
-    batch_size: int = Field(128, ge=1, description="images per step")
+    epochs: Annotated[int, Field(ge=1)] | Auto = Field(
+        "auto", description="passes over the training images; auto: 30, more for few images and fewer for very many"
+    )
+    batch_size: Annotated[int, Field(ge=1)] | Auto = Field(
+        "auto", description="images per step; auto: 8 to 128, by the number of training images"
+    )
     optimizer: Literal["sgd", "adam", "adamw"] = Field("sgd", description="sgd uses Nesterov momentum")
-    lr: float = Field(0.1, gt=0, description="peak learning rate")
+    lr: Annotated[float, Field(gt=0)] | Auto = Field(
+        "auto", description="peak learning rate; auto: by optimizer and batch_size, 0.1 for sgd with 128"
+    )
     min_lr: float = Field(0.0, ge=0, description="learning rate at the end")
     momentum: float = Field(0.9, ge=0, lt=1, description="momentum of sgd")
     weight_decay: float = Field(5e-4, ge=0, description="weight decay")
@@ -128,14 +135,16 @@ class Train(Record):
     label_smoothing: float = Field(0.0, ge=0, lt=1, description="label smoothing of the loss")
     ema: float = Field(0.0, ge=0, lt=1, description="decay of an average of the weights; 0 keeps none")
     accumulate: int = Field(1, ge=1, description="batches per optimiser step")
-    drop_last: bool = Field(True, description="leave out the last incomplete batch")
+    drop_last: bool | Auto = Field(
+        "auto", description="leave out the last incomplete batch; auto: unless there is no other"
+    )
     on_nan: Literal["stop", "skip"] = Field(
         "stop", description="what to do about batches with a non-finite loss; skip leaves out at most 1 %"
     )
     crop: Annotated[int, Field(ge=0)] | Auto = Field(
         "auto", description="pixels of padding before a random crop; auto: 4 for small colour images, else 0"
     )
-    flip: Decision = Field("auto", description="random horizontal flips; auto: for natural images")
+    flip: Decision = Field("auto", description="random horizontal flips; auto: for colour images, but not for digits")
     cutout: int = Field(0, ge=0, description="side of a random black box; 0 cuts none")
     resized_crop: Decision = Field("auto", description="random resized crops; auto: for images over 64 px")
 

@@ -119,10 +119,10 @@ class _Decoder(data.Dataset[Tensor | str]):
         self.split = split
 
     def __getitem__(self, rows: Rows) -> Tensor | str:
-        files, shape = self.split.files or (), self.split.image_shape
+        files, shape, grey_range = self.split.files or (), self.split.image_shape, self.split.grey_range
         try:
             with quiet():
-                return torch.from_numpy(np.stack([decode(files[row], shape) for row in rows]))
+                return torch.from_numpy(np.stack([decode(files[row], shape, grey_range) for row in rows]))
         except UserError as error:
             return str(error)
 

@@ -1,46 +1,70 @@
 """All image files of a dataset are inspected before the first step: the bad ones stop the training or are left out."""
 
+import math
 import os
 import shlex
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, NamedTuple
 
 import PIL
+from pydantic import TypeAdapter, ValidationError
 
 from invaug.lab.data.archives import zip_above
 from invaug.lab.data.cache import fingerprint, recall, remember
 from invaug.lab.data.decode import map_in_threads, printable
+from invaug.lab.data.depth import Depth
 from invaug.lab.data.folder import Files, Listing
 from invaug.lab.data.inspect_file import Inspection, inspect_file
 from invaug.lab.errors import UserError
 from invaug.lab.terminal import say
 
 OnBad = Literal["stop", "skip"]
-QUOTA = 0.01  # share of the files that may be left out
 N_NAMED = 10  # bad files in an error message
-RULES = 1  # increases when `inspect_file` judges differently
+RULES = 2  # increases when `inspect_file` judges differently
+ENTRY = TypeAdapter(tuple[str, dict[str, str], list[Depth]])
+"""What is remembered of a folder: its fingerprint, its bad files and the values of its deep ones."""
 
 
-def drop_bad_files(listing: Listing, on_bad: OnBad) -> Listing:
-    """Return the listing without its bad files, which are named; raise if there are too many, or none is allowed."""
+class Checked(NamedTuple):
+    """What was found out about the files of a dataset."""
+
+    bad: dict[Path, str]
+    """Those that cannot be used, each with its reason."""
+    depths: list[Depth]
+    """The values of those that have more than 8 bits."""
+
+
+def drop_bad_files(listing: Listing, on_bad: OnBad, max_bad: float) -> tuple[Listing, list[Depth]]:
+    """Return the listing without its bad files, and the values of its deep ones.
+
+    The bad files are named; raise if none is allowed, or if they are more than the share `max_bad`.
+    """
     files = [path for part in listing[1:] if part for path in part.paths]
     if zip_above(files[0]):  # an official archive: verified whole, and every member again when it is read
-        return listing
-    bad = find_bad_files(files)
+        return listing, []
+    bad, depths = check_files(files)
     if not bad:
-        return listing
+        return listing, depths
     root = _common_folder(files)
     named = [f"{printable(str(path.relative_to(root)))} ({reason})" for path, reason in bad.items()]
     count = f"{len(bad):,} of {len(files):,} image files in {printable(str(root))} cannot be used"
-    if on_bad == "stop" or len(bad) > QUOTA * len(files):
+    if on_bad == "stop" or len(bad) > max_bad * len(files):
         some = ", ".join([*named[:N_NAMED], *(["…"] if len(named) > N_NAMED else [])])
         way_out = f"see invaug scan {shlex.quote(printable(str(root)))}, then fix or remove them"
-        raise UserError(f"{count}: {some}: {way_out} (--on-bad skip leaves out at most {100 * QUOTA:g} %)")
+        skip = skipping_flags(len(bad), len(files), max_bad)
+        raise UserError(f"{count}: {some}: {way_out} ({skip} leaves them out)")
     for line in (f"{count} and are left out:", *(f"  {name}" for name in named)):
         say(line)
     val, test = (part and _without(part, bad, listing.classes) for part in (listing.val, listing.test))
-    return Listing(listing.classes, _without(listing.train, bad, listing.classes), val, test)
+    return Listing(listing.classes, _without(listing.train, bad, listing.classes), val, test), depths
+
+
+def skipping_flags(n_bad: int, n_files: int, max_bad: float) -> str:
+    """Return the flags that leave out so many bad files."""
+    share = math.ceil(100 * n_bad / n_files) / 100
+    return "--on-bad skip" + (f" --max-bad {share:g}" if n_bad > max_bad * n_files else "")
 
 
 def _without(part: Files, bad: Mapping[Path, str], classes: Sequence[str]) -> Files:
@@ -51,8 +75,8 @@ def _without(part: Files, bad: Mapping[Path, str], classes: Sequence[str]) -> Fi
     return kept
 
 
-def find_bad_files(files: Sequence[Path]) -> dict[Path, str]:
-    """Return the files that cannot be used, each with its reason.
+def check_files(files: Sequence[Path]) -> Checked:
+    """Return the files that cannot be used, and the values of those of more than 8 bits.
 
     Every file is decoded to its end, because nothing less shows that it is whole, but only once: the result is
     remembered by folder, until anything changes in that folder. So a large folder costs this time before its first
@@ -60,24 +84,34 @@ def find_bad_files(files: Sequence[Path]) -> dict[Path, str]:
     """
     known = recall(_topic(files))
     bad: dict[Path, str] = {}
+    depths: list[Depth] = []
     todo: list[Path] = []
     for folder, paths in _by_folder(files).items():
-        reasons = _read_entry(known.get(str(folder.absolute())), fingerprint(paths))
-        todo.extend(paths if reasons is None else ())
-        bad |= {folder / name: reason for name, reason in (reasons or {}).items()}
-    bad |= {path: found.bad for path, found in inspect_files(todo, _topic(files)).items() if found.bad}
-    return {path: bad[path] for path in files if path in bad}
+        entry = _read_entry(known.get(str(folder.absolute())), fingerprint(paths))
+        if entry is None:
+            todo.extend(paths)
+        else:
+            bad |= {folder / name: reason for name, reason in entry[0].items()}
+            depths += entry[1]
+    inspected = inspect_files(todo, _topic(files))
+    bad |= {path: found.bad for path, found in inspected.items() if found.bad}
+    depths += [found.depth for found in inspected.values() if found.depth]
+    return Checked({path: bad[path] for path in files if path in bad}, depths)
 
 
 def inspect_files(files: Sequence[Path], topic: str = "") -> dict[Path, Inspection]:
-    """Inspect whole folders, several files at a time, and remember for later which files are bad."""
+    """Inspect whole folders, several files at a time, and remember for later which files are bad or deep."""
     if not files:
         return {}
     folders = _by_folder(files)
     before = {folder: fingerprint(paths) for folder, paths in folders.items()}
     found = dict(zip(files, map_in_threads(inspect_file, files, "checking images"), strict=True))
     entries = {
-        str(folder.absolute()): [before[folder], {path.name: found[path].bad for path in paths if found[path].bad}]
+        str(folder.absolute()): [
+            before[folder],
+            {path.name: found[path].bad for path in paths if found[path].bad},
+            [found[path].depth for path in paths if found[path].depth],
+        ]
         for folder, paths in folders.items()
         if before[folder] and not any(found[path].transient for path in paths)
     }
@@ -102,9 +136,12 @@ def _topic(files: Sequence[Path]) -> str:
     return f"{_common_folder(files).absolute()} {RULES} {PIL.__version__}"
 
 
-def _read_entry(entry: Any, state: str | None) -> dict[str, str] | None:
-    """Return the bad files of a folder that is unchanged; None if it has changed, or if the entry is damaged."""
-    match entry:
-        case [str(before), dict(bad)] if state and before == state and all(isinstance(r, str) for r in bad.values()):
-            return bad
+def _read_entry(entry: Any, state: str | None) -> tuple[dict[str, str], list[Depth]] | None:
+    """Return the bad files of a folder that is unchanged and the values of its deep ones.
+
+    None if the folder has changed, or if the entry is damaged.
+    """
+    with suppress(ValidationError):
+        before, bad, depths = ENTRY.validate_python(entry)
+        return (bad, depths) if state and before == state else None
     return None

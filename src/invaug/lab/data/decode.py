@@ -1,7 +1,8 @@
 """Image files of any kind become bytes of one shape.
 
 An image is turned upright by its EXIF tag; of an animation, the first frame is taken. Transparent images are composited
-on black. Of 16 bits the upper 8 are kept, as Pillow does for 16-bit colour; floats must be in [0, 1].
+on black. Grey values of 16 bits are scaled (see `depth`), of 16-bit colour the upper 8 are kept; floats must be in
+[0, 1].
 """
 
 import os
@@ -10,7 +11,6 @@ import warnings
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
-from functools import partial
 from io import BufferedReader, BytesIO
 from itertools import chain
 from pathlib import Path
@@ -21,7 +21,9 @@ import numpy as np
 from numpy.typing import NDArray
 from PIL import Image, ImageOps, UnidentifiedImageError
 
+from invaug.lab.data import depth
 from invaug.lab.data.archives import read_zip_member, zip_above
+from invaug.lab.data.depth import Range
 from invaug.lab.errors import UserError, reason_of
 from invaug.lab.terminal import with_progress
 
@@ -49,8 +51,7 @@ SIDES = (32, 64, 128, 224)  # otherwise they become squares of the largest of th
 MAX_THREADS = 8  # each may hold an image of the pixel cap
 N_HEADERS = 512  # files whose headers tell that median
 BLOCK = 64  # images per task of a thread
-DEEP_GREY = ("I", "I;16", "I;16B", "I;16L", "I;16N")
-GREY = frozenset(("1", "L", "LA", "La", "F", *DEEP_GREY))
+GREY = frozenset(("1", "L", "LA", "La", "F", *depth.GREY_MODES))
 ORIENTATION, SIDEWAYS = 0x0112, (5, 6, 7, 8)  # an EXIF tag, and the values that swap width and height
 
 
@@ -77,23 +78,30 @@ def choose_shape(files: Sequence[Path], image_size: int | None) -> Shape:
     return channels, side, side
 
 
-def decode(path: Path, shape: Shape) -> NDArray[np.uint8]:
-    """Return one image as bytes of shape (channels, height, width): its centre, resized to fill the shape."""
+def decode(path: Path, shape: Shape, grey_range: Range | None = None) -> NDArray[np.uint8]:
+    """Return one image as bytes of shape (channels, height, width): its centre, resized to fill the shape.
+
+    Args:
+        grey_range: What becomes black and white of 16 bits; None, for a dataset that has none, refuses dark ones.
+    """
     channels, height, width = shape
     with _open_named(path) as image:
+        is_unknown = grey_range is None and depth.is_deep(image)
         image.draft(None, (2 * width, 2 * height))  # a JPEG decodes at 1/2, 1/4 or 1/8 where that loses nothing here
         upright = ImageOps.exif_transpose(image)
-        flat = _to_eight_bits(upright).convert("L" if channels == 1 else "RGB")
+        flat = to_eight_bits(upright, grey_range).convert("L" if channels == 1 else "RGB")
+        if is_unknown:
+            depth.check_levels(np.asarray(flat))
         pixels = np.asarray(_fit(flat, (width, height)))
     return pixels.reshape(height, width, channels).transpose(2, 0, 1)
 
 
-def decode_all(files: Sequence[Path], shape: Shape) -> NDArray[np.uint8]:
+def decode_all(files: Sequence[Path], shape: Shape, grey_range: Range | None = None) -> NDArray[np.uint8]:
     """Return all images, shape (n, channels, height, width)."""
     images = np.empty((len(files), *shape), np.uint8)
 
     def fill(row: int) -> None:
-        images[row] = decode(files[row], shape)
+        images[row] = decode(files[row], shape, grey_range)
 
     map_in_threads(fill, range(len(files)), "decoding images")
     return images
@@ -178,25 +186,22 @@ def _fit(image: Image.Image, size: tuple[int, int]) -> Image.Image:
     return image if image.size == size else ImageOps.fit(image, size, Image.Resampling.BILINEAR)
 
 
-def _to_eight_bits(image: Image.Image) -> Image.Image:
-    """Return an image of any mode as 8-bit grey or RGB."""
-    if image.mode in DEEP:
-        return Image.fromarray(DEEP[image.mode](np.asarray(image)))
+def to_eight_bits(image: Image.Image, grey_range: Range | None) -> Image.Image:
+    """Return an image of any mode as 8-bit grey or RGB; Pillow's own conversion would clip deep ones."""
+    if image.mode in depth.GREY_MODES:
+        values = _check_range(image, 65535)
+        return Image.fromarray(depth.to_bytes(values, grey_range or depth.WHOLE_RANGE))
+    if image.mode == "F":
+        return Image.fromarray(np.rint(_check_range(image, 1) * 255).astype(np.uint8))
     if image.has_transparency_data:
         black = Image.new("RGBA", image.size, (0, 0, 0, 255))
         return Image.alpha_composite(black, image.convert("RGBA")).convert("RGB")
     return image.convert("L" if image.mode in GREY else "RGB")
 
 
-def _from_range(values: NDArray[Any], most: int, to_bytes: Callable[[NDArray[Any]], NDArray[Any]]) -> NDArray[np.uint8]:
+def _check_range(image: Image.Image, most: int) -> NDArray[Any]:
+    values = np.asarray(image)
     low, high = values.min(), values.max()
     if not (low >= 0 and high <= most):  # NaN fails too
         raise UserError(f"values from {low:g} to {high:g}, only 0 to {most} can be converted to bytes")
-    return to_bytes(values).astype(np.uint8)
-
-
-DEEP: dict[str, Callable[[NDArray[Any]], NDArray[np.uint8]]] = {
-    **dict.fromkeys(DEEP_GREY, partial(_from_range, most=65535, to_bytes=lambda values: values >> 8)),
-    "F": partial(_from_range, most=1, to_bytes=lambda values: np.rint(values * 255)),
-}
-"""How modes of more than 8 bits become bytes; Pillow's own conversion would clip them."""
+    return values

@@ -12,8 +12,9 @@ from typing import NamedTuple
 import numpy as np
 from PIL import Image, ImageOps
 
-from invaug.lab.data import decode
+from invaug.lab.data import decode, depth
 from invaug.lab.data.decode import Stream, printable
+from invaug.lab.data.depth import Depth
 from invaug.lab.errors import UserError
 
 THIN = 20  # times one side is the other: most of such an image is cut away
@@ -34,6 +35,8 @@ class Inspection(NamedTuple):
     size: tuple[int, int] | None = None
     mode: str = ""
     digest: bytes = b""
+    depth: Depth | None = None
+    """The values of an image of more than 8 bits."""
 
 
 def inspect_file(path: Path) -> Inspection:
@@ -50,13 +53,14 @@ def inspect_file(path: Path) -> Inspection:
             stream.seek(0)
             digest = hashlib.file_digest(stream, partial(hashlib.blake2b, digest_size=16)).digest()
             with decode.open_image(stream) as image:
-                size, mode, kind = image.size, image.mode, image.format
+                size, mode, kind, is_deep = image.size, image.mode, image.format, depth.is_deep(image)
                 notes += (*_header_notes(image, path), *_pixel_notes(image))
+                values = depth.measure(image) if is_deep else None
             if kind == "PNG":
                 _check_png(stream)
     except Exception as error:  # decoders raise what they like on hostile bytes
         return Inspection(_explain(error, start), isinstance(error, OSError) and bool(error.errno), notes)
-    return Inspection("", False, notes, size, mode, digest)
+    return Inspection("", False, notes, size, mode, digest, values)
 
 
 def _explain(error: Exception, start: bytes) -> str:
@@ -89,7 +93,7 @@ def _header_notes(image: Image.Image, path: Path) -> Iterator[str]:
         yield f"{width} x {height} pixels: everything but the centre is cut away"
     if image.mode in TABLES["modes"]:
         yield TABLES["modes"][image.mode]
-    elif ";16" in str(getattr(image, "tile", "")):
+    elif depth.is_deep(image):
         yield "16 bits per channel: the upper 8 are kept"
     if image.has_transparency_data:
         yield "transparency: composited on black"
@@ -102,8 +106,8 @@ def _pixel_notes(image: Image.Image) -> Iterator[str]:
     if image.getexif().get(decode.ORIENTATION, 1) in range(2, 9):
         ImageOps.exif_transpose(image)
         yield "turned upright by its EXIF tag"
-    if image.mode in decode.DEEP:
-        decode.DEEP[image.mode](np.asarray(image))
+    if image.mode in ("F", *depth.GREY_MODES):
+        decode.to_eight_bits(image, None)
     with suppress(Exception):  # training needs none of this
         if all(low == high for low, high in np.reshape(image.getextrema(), (-1, 2))):
             yield "blank: all pixels are the same"

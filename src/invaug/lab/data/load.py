@@ -3,7 +3,7 @@
 import math
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, NamedTuple
 
 import numpy as np
 import torch
@@ -13,12 +13,13 @@ from torch import Tensor
 from invaug.lab.data import splits, synthetic
 from invaug.lab.data.check import OnBad, drop_bad_files
 from invaug.lab.data.decode import Shape, choose_shape, decode_all, resize_all
+from invaug.lab.data.depth import Depth, Range, common_range
 from invaug.lab.data.folder import Files, Listing, list_folder
 from invaug.lab.data.known import SOURCES, Moments, Source, obtain_source
 from invaug.lab.data.npz import check_classes, read_npz
 from invaug.lab.data.readers import Arrays
 from invaug.lab.data.splits import Split, hold_out
-from invaug.lab.errors import UserError, nearest
+from invaug.lab.errors import UserError, names_beside, nearest
 
 Subset = Literal["random", "first"]
 Parts = tuple[tuple[str, ...], Split, Split | None, Split | None]
@@ -40,6 +41,8 @@ class Dataset:
     mean: tuple[float, ...]
     std: tuple[float, ...]
     image_shape: Shape
+    grey_range: Range | None = None
+    """What becomes black and white of images of more than 8 bits, if there are any."""
 
 
 def load_dataset(
@@ -55,6 +58,8 @@ def load_dataset(
     seed: int = 0,
     download: bool = True,
     on_bad: OnBad = "stop",
+    max_bad: float = 0.01,
+    grey_range: Range | None = None,
     with_test: bool = True,
 ) -> Dataset:
     """Return a dataset by its known name, or from an .npz file or a folder of images.
@@ -70,9 +75,12 @@ def load_dataset(
         val_fold: Which part of that size is held out, counted from 0: the folds of a cross-validation.
         image_size: Side the images are resized and cropped to; `decode.choose_shape` defines the default.
         on_bad: Whether image files that cannot be used stop the loading, or are left out if they are few.
+        max_bad: Share of the image files that may be left out.
+        grey_range: What becomes black and white of images of more than 8 bits; else the range of their values.
         with_test: False loads only one test image.
     """
-    name, classes, train, val, test = _find_parts(data, data_dir, image_size, download, on_bad)
+    options = _Options(data_dir, image_size, download, on_bad, max_bad, grey_range)
+    name, classes, train, val, test = _find_parts(data, options)
     test = test if with_test else test.take(np.arange(1))
     train = splits.take_subset(train, classes, fraction, per_class, seed, first=subset == "first")
     if val_fraction and val is not None:
@@ -84,32 +92,43 @@ def load_dataset(
     train, test = _prepare(train, image_size, in_memory), _prepare(test, image_size, in_memory)
     val = _prepare(val, image_size, in_memory) if val else None
     mean, std = _moments(train, SOURCES.get(data, Source("", {})))  # a planted dataset has moments of its own
-    return Dataset(name, train, val, test, classes, mean, std, train.image_shape)
+    return Dataset(name, train, val, test, classes, mean, std, train.image_shape, train.grey_range)
 
 
 def peek_dataset(data: str, *, data_dir: Path | None = None) -> tuple[int, Shape, bool]:
     """Return the number of training images, their shape, and whether there are validation images; decodes no file."""
-    _, _, train, val, _ = _find_parts(data, data_dir, None, True, "stop")
+    _, _, train, val, _ = _find_parts(data, _Options(data_dir))
     return len(train), train.image_shape, val is not None
 
 
-def _find_parts(
-    data: str, data_dir: Path | None, image_size: int | None, download: bool, on_bad: OnBad
-) -> tuple[str, tuple[str, ...], Split, Split | None, Split]:
+class _Options(NamedTuple):
+    """How the files of a dataset are found and read, as in `load_dataset`."""
+
+    data_dir: Path | None = None
+    image_size: int | None = None
+    download: bool = True
+    on_bad: OnBad = "stop"
+    max_bad: float = 0.0
+    grey_range: Range | None = None
+
+
+def _find_parts(data: str, options: _Options) -> tuple[str, tuple[str, ...], Split, Split | None, Split]:
     """Return the name of a dataset, its classes, and its training, validation and test images."""
+    depths: list[Depth] = []
     try:
-        name, content = _open(data, data_dir, download)
+        name, content = _open(data, options.data_dir, options.download)
         if isinstance(content, Listing):
-            content = drop_bad_files(content, on_bad)
+            content, depths = drop_bad_files(content, options.on_bad, options.max_bad)
     except OSError as error:  # no permission, a name too long
         raise UserError(f"cannot read {error.filename or data}: {error.strerror or error}") from error
     if isinstance(content, Listing):
         source = SOURCES.get(data, Source("", {}))  # a folder of yours may be called mnist and still be yours
-        classes, train, val, test = _from_files(content, source.shape, image_size)
+        grey_range = options.grey_range or common_range(depths)
+        classes, train, val, test = _from_files(content, source.shape, options.image_size, grey_range)
     else:
         classes, train, val, test = _from_arrays(content)
     if test is None:  # the same test images whatever the seed
-        train, test = hold_out(train, classes, TEST_FRACTION, "a test set", 0, splits.TEST)
+        train, test = hold_out(train, classes, TEST_FRACTION, "a test set", 0, splits.TEST, least=1)
     return name, classes, train, val, test
 
 
@@ -128,7 +147,8 @@ def _open(data: str, data_dir: Path | None, download: bool) -> tuple[str, Arrays
         return path.stem, read_npz(path)
     if data and path.exists():
         raise UserError(f"{data} is neither a folder of images nor an .npz file")
-    raise UserError(f"unknown dataset {data}, and no such file or folder: {nearest(data.lower(), SOURCES)}")
+    hint = names_beside(path)[2:] or nearest(data.lower(), SOURCES)
+    raise UserError(f"{data or 'a dataset without a name'} does not exist, as a file, a folder or a dataset: {hint}")
 
 
 def _plant_symmetry(content: Arrays | Listing, kind: str, known: str) -> Arrays:
@@ -142,7 +162,7 @@ def _plant_symmetry(content: Arrays | Listing, kind: str, known: str) -> Arrays:
     return content._replace(x_train=plant(content.x_train, synthetic.TRAIN), x_test=x_test)
 
 
-def _from_files(listing: Listing, known: Shape | None, image_size: int | None) -> Parts:
+def _from_files(listing: Listing, known: Shape | None, image_size: int | None, grey_range: Range | None) -> Parts:
     parts = (listing.train, listing.val, listing.test)
     if known is None:
         shape = choose_shape([path for part in parts if part for path in part.paths], image_size)
@@ -150,7 +170,7 @@ def _from_files(listing: Listing, known: Shape | None, image_size: int | None) -
         shape = (known[0], image_size or known[1], image_size or known[2])
 
     def split(part: Files) -> Split:
-        return Split(torch.tensor(part.targets, dtype=torch.int64), None, part.paths, shape)
+        return Split(torch.tensor(part.targets, dtype=torch.int64), None, part.paths, shape, grey_range)
 
     val, test = (split(part) if part else None for part in parts[1:])
     return listing.classes, split(listing.train), val, test
@@ -170,7 +190,8 @@ def _prepare(split: Split, image_size: int | None, in_memory: bool) -> Split:
     if split.images is None:
         if not in_memory:
             return split
-        return Split(split.targets, torch.from_numpy(decode_all(split.files or (), split.image_shape)))
+        images = torch.from_numpy(decode_all(split.files or (), split.image_shape, split.grey_range))
+        return Split(split.targets, images, grey_range=split.grey_range)
     if image_size is None or split.images.shape[2:] == (image_size, image_size):
         return split
     return Split(split.targets, torch.from_numpy(resize_all(split.images.numpy(), image_size)))
@@ -183,7 +204,7 @@ def _moments(train: Split, source: Source) -> Moments:
     images = train.images
     if images is None:
         sample = (train.files or ())[:: max(1, len(train) // N_MEASURED)]
-        images = torch.from_numpy(decode_all(sample, train.image_shape))
+        images = torch.from_numpy(decode_all(sample, train.image_shape, train.grey_range))
     return channel_moments(images)
 
 

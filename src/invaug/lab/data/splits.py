@@ -17,6 +17,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from invaug.lab.data.decode import Shape
+from invaug.lab.data.depth import Range
 from invaug.lab.errors import UserError
 
 SUBSET, HOLD_OUT, TEST, ORDER = range(4)  # purposes, each with random numbers of its own
@@ -34,6 +35,8 @@ class Split:
     files: tuple[Path, ...] | None = None
     shape: Shape | None = None
     """What the files are decoded to."""
+    grey_range: Range | None = None
+    """What becomes black and white of files of 16 bits."""
     on_device: dict[str, tuple[Tensor, Tensor]] = field(default_factory=dict, repr=False)
     """Copies of images and targets that `batches` made, by device."""
 
@@ -53,7 +56,7 @@ class Split:
         index = torch.from_numpy(rows)
         images = None if self.images is None else self.images.index_select(0, index)
         files = None if self.files is None else tuple(self.files[row] for row in rows)
-        return Split(self.targets[index], images, files, self.shape)
+        return Split(self.targets[index], images, files, self.shape, self.grey_range)
 
 
 def random_order(n: int, *key: int) -> Rows:
@@ -100,11 +103,11 @@ def take_subset(
 
 
 def hold_out(
-    split: Split, classes: Sequence[str], fraction: float, what: str, *key: int, part: int = 0
+    split: Split, classes: Sequence[str], fraction: float, what: str, *key: int, part: int = 0, least: int = 0
 ) -> tuple[Split, Split]:
     """Return what is left, and the share of each class that is held out: the first, or a later part of that size."""
     counts = _count_classes(split, classes)
-    n_wanted = [_share(fraction, count) for count in counts]
+    n_wanted = [max(_share(fraction, count), least) for count in counts]
     for name, count, n in zip(classes, counts, n_wanted, strict=True):
         if not 0 < n < count:
             way_out = "take a larger share" if n == 0 and count > 1 else "it needs more"

@@ -9,7 +9,7 @@ from invaug.lab.data.load import Dataset, load_dataset
 from invaug.lab.errors import UserError, nearest
 from invaug.lab.run.folder import DataFacts
 
-TRAINING_SUBSET = ("fraction", "per_class", "subset", "val_fraction", "val_fold", "on_bad")
+TRAINING_SUBSET = ("fraction", "per_class", "subset", "val_fraction", "val_fold", "on_bad", "max_bad")
 """Settings that choose the training images of a run."""
 
 
@@ -39,6 +39,7 @@ def load_test_data(config: Config, facts: DataFacts, data: str | None, data_dir:
         data_dir=data_dir or config.data.data_dir,
         download=data_dir is not None or config.data.data_dir is None,
         image_size=height if height == width else None,
+        grey_range=facts.grey_range,
         **({} if data else subset),
     )
     _check_classes(dataset, facts)

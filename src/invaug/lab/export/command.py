@@ -36,9 +36,9 @@ def export_run(run: Path, to: str, output: Path | None, *, trust_model: bool = F
         raise UserError(f"unknown format {to}, {nearest(to, FORMATS)}")
     convert, name = FORMATS[to]
     path = output or run / name
-    _check_free(path)
     config, facts = read_config(run)
-    card = {"model": config.model.name, **facts.model_dump(exclude={"name"})}
+    _check_free(path)
+    card = {"model": config.model.name, **facts.model_dump(exclude={"name"}, exclude_none=True)}
     content = convert(load(run, trust_model=trust_model), card)
     _check_free(path)  # another process may have been quicker
     try:

@@ -15,7 +15,7 @@ REPEATS = ("seed", "val_fold")
 """Settings in which repeats of one experiment differ."""
 OF_THE_MACHINE = (
     *("workers", "data_dir", "threads", "log", "device", "devices", "scoring_batch"),
-    *("checkpoint_minutes", "checkpoint_steps", "on_nan", "on_bad"),
+    *("checkpoint_minutes", "checkpoint_steps", "on_nan", "on_bad", "max_bad"),
 )
 """Settings that do not change what is learned; those that name places on a disk are among them."""
 FIRST = ("method", "set", "epsilon", "n_steps")  # what a label begins with

@@ -1,14 +1,22 @@
-"""`invaug watch`: the page of a run, served to this machine alone and renewed while the run is training."""
+"""`invaug watch`: the page of a run, served to this machine alone and renewed while the run is training.
 
+It may be started before the run: the page then says what it waits for.
+"""
+
+import shlex
 from collections.abc import Sequence
+from dataclasses import replace
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
 
-from invaug.lab.errors import UserError
+from invaug.lab.errors import UserError, names_beside
 from invaug.lab.report import page
 from invaug.lab.report.assemble import document_of
+from invaug.lab.report.document import Document
 from invaug.lab.report.read import RUN_FILES, read_runs, run_folders
+from invaug.lab.report.values import short
+from invaug.lab.run.files import CONFIG, shorten
 
 HOST = "127.0.0.1"
 HEADERS = {"Cache-Control": "no-store", "X-Content-Type-Options": "nosniff", "X-Frame-Options": "DENY"}
@@ -21,6 +29,7 @@ class Server(ThreadingHTTPServer):
 
     def __init__(self, folders: Sequence[Path], port: int) -> None:
         self.folders = folders
+        self.awaited = [folder for folder in folders if _is_awaited(folder)]
         super().__init__((HOST, port), Handler)
 
     @property
@@ -35,8 +44,20 @@ class Server(ThreadingHTTPServer):
         return ";".join(f"{each.st_mtime_ns},{each.st_size}" for each in found)
 
     def page(self) -> str:
-        """Return the page as it is now."""
-        return page.html(document_of(read_runs(self.folders)), live=True)
+        """Return the page as it is now; what is awaited is named on it."""
+        awaited = [folder for folder in self.folders if _is_awaited(folder)]
+        notes = tuple(f"waiting for {short(folder.resolve().name)}" for folder in awaited)
+        if len(awaited) == len(self.folders):
+            verdict = "It has not begun yet: this page shows it as soon as training starts."
+            return page.html(Document(title=notes[0].capitalize(), verdict=verdict, notes=notes[1:]), live=True)
+        document = document_of(read_runs([folder for folder in self.folders if folder not in awaited]))
+        return page.html(replace(document, notes=notes + document.notes), live=True)
+
+    def service_actions(self) -> None:
+        """Say, while serving, which of the awaited runs have begun."""
+        for folder in [folder for folder in self.awaited if not _is_awaited(folder)]:
+            print(f"{shorten(folder)} has begun", flush=True)
+            self.awaited.remove(folder)
 
 
 class Handler(BaseHTTPRequestHandler):
@@ -73,8 +94,9 @@ class Handler(BaseHTTPRequestHandler):
 
 
 def watch_runs(runs: Sequence[Path], port: int = 0) -> None:
-    """Serve the page of some runs until Ctrl-C."""
-    read_runs(runs)  # refuses a wrong folder before anything is served
+    """Serve the page of some runs, which may not have begun, until Ctrl-C."""
+    for run in runs:
+        _check(run)  # before anything is served
     try:
         server = Server(runs, port)
     except (OSError, OverflowError) as error:
@@ -82,7 +104,32 @@ def watch_runs(runs: Sequence[Path], port: int = 0) -> None:
         raise UserError(f"cannot serve on port {port}: {reason}; choose another --port, 0 for any") from None
     with server:
         print(f"watching at {server.address} (Ctrl-C ends it)", flush=True)
+        for run in server.awaited:
+            print(_describe_wait(run), flush=True)
         try:
             server.serve_forever()
         except KeyboardInterrupt:
             return
+
+
+def _check(run: Path) -> None:
+    """Refuse what is neither a run nor a place where one can begin."""
+    if not _is_awaited(run):
+        read_runs([run])
+    elif not run.parent.is_dir():
+        raise UserError(f"{shorten(run)} cannot be watched: the folder {shorten(run.parent)} does not exist")
+
+
+def _is_awaited(path: Path) -> bool:
+    """Whether a run may begin here: there is nothing yet, or only what training leaves before it writes its config."""
+    if any((run / CONFIG).is_file() for run in run_folders(path)):
+        return False
+    if not path.is_dir():
+        return not path.exists()
+    return all(entry.name.startswith(".") or entry.suffix == ".toml" for entry in path.iterdir())
+
+
+def _describe_wait(run: Path) -> str:
+    command = f"invaug train --out {shlex.quote(shorten(run))}"
+    state = "has not begun" if run.is_dir() else f"does not exist yet{names_beside(run)}"
+    return f"waiting for {shorten(run)}, which {state}; start it with: {command}"

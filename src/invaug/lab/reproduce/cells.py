@@ -11,8 +11,8 @@ from typing import Any, Literal, NamedTuple
 Scale = Literal["full", "small"]
 SCALES: tuple[Scale, ...] = ("full", "small")
 Settings = dict[str, Any]
-USUAL: Settings = {"views": "both", "set": "wide", "cutout": 16}
-"""The paper's two views per image, set and cutout, for cells without a preset."""
+USUAL: Settings = {"views": "both", "set": "wide", "cutout": 16, "drop_last": True}
+"""The paper's two views per image, set, cutout and complete batches, for cells without a preset."""
 
 
 def read_table(name: str) -> dict[str, Any]:

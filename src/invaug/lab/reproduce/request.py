@@ -110,8 +110,8 @@ def estimate_seconds(settings: Mapping[str, Any], scale: Scale) -> float:
     given, speeds = build(settings), COSTS["microseconds"][scale]
     data, name = given.data, given.data.name.partition("+")[0]
     there, tested, n_classes = COSTS["images"].get(name, COSTS["images"]["unknown"])
-    config = resolve(given, Facts(name, ("",) * n_classes))
     used = min(data.per_class * n_classes if data.per_class else there * data.fraction, there)
     train, test = used * (1 - data.val_fraction), used * data.val_fraction or tested
+    config = resolve(given, Facts(("",) * n_classes, int(train)))
     one = 1e-6 * speeds.get(config.model.name, speeds["unknown"])
-    return float(PER_RUN + one * (train * config.train.epochs * passes(config) + train + test))
+    return float(PER_RUN + one * (train * int(config.train.epochs) * passes(config) + train + test))

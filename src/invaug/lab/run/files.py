@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from invaug.lab.errors import UserError
+from invaug.lab.errors import UserError, names_beside
 from invaug.lab.run import atomic
 from invaug.lab.terminal import plain
 
@@ -41,7 +41,9 @@ def read_run_config(folder: Path) -> dict[str, Any]:
         content = read_bytes(folder / CONFIG, MAX_CONFIG)
     except UnsafeFileError as error:
         raise UserError(f"{shorten(folder)} is not a run: {error}") from None
-    except (OSError, ValueError):  # the name may be too long, or contain a NUL
+    except (OSError, ValueError) as error:  # the name may be too long, or contain a NUL
+        if isinstance(error, FileNotFoundError) and not folder.is_dir():
+            raise UserError(f"{shorten(folder)} does not exist{names_beside(folder)}") from None
         raise UserError(f"{shorten(folder)} is not a run: it has no {CONFIG}") from None
     try:
         return tomllib.loads(content.decode())

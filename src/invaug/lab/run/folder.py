@@ -29,6 +29,7 @@ MAX_CLASSES = 1_000_000
 PACKAGES = ("invaug", "torch", "numpy", "numba", "lightning-fabric", "safetensors", "pillow")
 
 Side = Annotated[int, Field(strict=True, gt=0, le=MAX_SIDE)]
+Level = Annotated[int, Field(strict=True, ge=0, le=65535)]
 Finite = Annotated[float, Field(strict=True, allow_inf_nan=False)]
 
 
@@ -40,6 +41,7 @@ class DataFacts(BaseModel, frozen=True):
     mean: tuple[Finite, ...]
     std: tuple[Annotated[Finite, Field(gt=0)], ...]
     image_shape: tuple[Side, Side, Side]
+    grey_range: tuple[Level, Level] | None = None
 
     @classmethod
     def of(cls, dataset: Dataset) -> DataFacts:
@@ -56,7 +58,7 @@ class DataFacts(BaseModel, frozen=True):
 def write_config(folder: Path, config: Config, dataset: Dataset) -> None:
     """Write config.toml: every setting, the versions of what ran it, and the facts of the data."""
     sizes = {name: len(split.targets) for name in ("train", "val", "test") if (split := getattr(dataset, name))}
-    facts = DataFacts.of(dataset).model_dump() | {"images": sizes}
+    facts = DataFacts.of(dataset).model_dump(exclude_none=True) | {"images": sizes}
     content = config.model_dump(exclude_none=True) | {"versions": versions(), "dataset": facts}
     try:
         text = build.dump(content).encode()

@@ -1,7 +1,7 @@
 """`invaug train`: from what the user gave to runs on disk and a table at the end."""
 
 import shlex
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -24,19 +24,33 @@ from invaug.lab.train.compiled import load_compiled_loops
 from invaug.lab.train.display import Display, Screen, summary_table
 from invaug.lab.train.finish import Finish
 from invaug.lab.train.one_process import Processes
+from invaug.lab.train.plan import Plan, describe
 from invaug.lab.train.problem import build_problem
 from invaug.lab.train.sets import transform_sets
 from invaug.lab.train.signals import Stopped
 from invaug.lab.train.state import Training, prepare
-from invaug.lab.train.summary import Measured, headline, summarise, table_row
+from invaug.lab.train.summary import Measured, summarise, table_row
 
-READ_DATA = ("data_dir", "fraction", "per_class", "subset", "val_fraction", "val_fold", "image_size", "on_bad")
+READ_DATA = (
+    *("data_dir", "fraction", "per_class", "subset", "val_fraction", "val_fold"),
+    *("image_size", "on_bad", "max_bad"),
+)
 
 
 def run_one(
-    given: Mapping[str, Any], out: Path | None, *, resume: bool, quiet: bool, trust_model: bool = False
+    given: Mapping[str, Any],
+    out: Path | None,
+    *,
+    resume: bool,
+    quiet: bool,
+    trust_model: bool = False,
+    dry_run: bool = False,
 ) -> dict[str, Any]:
-    """Train what was asked for; return the summary of the run."""
+    """Train what was asked for; return the summary of the run.
+
+    Args:
+        dry_run: Whether to say what would be trained, and to return that, without a trace on disk.
+    """
     if resume and out is None:
         raise UserError("nothing to resume: name the folder of the run with --out")
     if under_torchrun() and out is None:
@@ -52,8 +66,13 @@ def run_one(
     ranks.on_first_rank(fabric, lambda: folders.check_folder(folder, again))
     dataset = load_once(config, fabric)
     config = resolve_for(config, dataset, fabric)
-    check_buildable([config], dataset)
+    plan = Plan(config, dataset, fabric.world_size)
+    check_buildable([plan])
     console = Screen(quiet=quiet or not fabric.is_global_zero)
+    seconds = None if console.quiet and not dry_run else plan.seconds(fabric, done=len(read(folder)))
+    print_lines(console, describe([plan], [seconds], None if dry_run else folder))
+    if dry_run:
+        return plan.as_json(folder, seconds)
     training = train_one(config, dataset, folder, fabric, console, resume=again)
     summary = ranks.on_first_rank(fabric, lambda: summarise(config, dataset, folder, training, dataset.test))
     pages = ranks.on_first_rank(fabric, lambda: write_pages(folder, [folder]))
@@ -63,13 +82,14 @@ def run_one(
 
 def resolve_for(config: Config, dataset: Dataset, fabric: Processes) -> Config:
     """Return the config without `auto`, given the data and the machine that Fabric has found."""
-    facts = Facts(dataset.name, dataset.classes, dataset.image_shape)
-    return resolve(config, facts, Machine(fabric.device.type, torch.get_num_threads()))
+    facts = Facts(dataset.classes, len(dataset.train), dataset.image_shape)
+    return resolve(config, facts, Machine(fabric.device.type, torch.get_num_threads(), fabric.world_size))
 
 
-def check_buildable(configs: list[Config], dataset: Dataset) -> None:
-    """Build every model and problem once: an unknown model or operation must show before anything is written."""
-    for config in configs:
+def check_buildable(plans: Sequence[Plan]) -> None:
+    """Build every model and problem once: what cannot be trained must show before anything is written."""
+    for plan in plans:
+        config, dataset, _ = plan.config, plan.dataset, plan.n_steps  # which refuses too few images
         build_model(config.model.name, len(dataset.classes), dataset.image_shape)
         build_problem(config, dataset, Finish(dataset.mean, dataset.std))
         transform_sets(config)
@@ -78,10 +98,15 @@ def check_buildable(configs: list[Config], dataset: Dataset) -> None:
 def print_summaries(console: Screen, summaries: list[dict[str, Any]], pages: list[str]) -> None:
     """Print a table with a row per run, and where runs and report are."""
     console.print(summary_table([table_row(summary) for summary in summaries]))
-    for summary in summaries:
-        console.print(f"run: {summary['run']}", soft_wrap=True, highlight=False)
-    if pages:
-        console.print(f"report: {pages[-1]}", soft_wrap=True, highlight=False)
+    print_lines(
+        console, [*(f"run: {summary['run']}" for summary in summaries), *(f"report: {page}" for page in pages[-1:])]
+    )
+
+
+def print_lines(console: Screen, lines: Iterable[str]) -> None:
+    """Print lines as they are, however long."""
+    for line in lines:
+        console.print(line, soft_wrap=True, highlight=False)
 
 
 def write_pages(root: Path, runs: list[Path]) -> list[str]:
@@ -129,11 +154,10 @@ def train_one(
     training = prepare(config, dataset, fabric)
     with ranks.reporting_lost_ranks(fabric), folders.locked(folder, fabric):
         ranks.on_first_rank(fabric, lambda: folders.begin(config, dataset, folder, resume))
-        console.print(headline(config, dataset), highlight=False, soft_wrap=True)
         done = len(read(folder))
         settings = {key: value for key, value in config.flat("json").items() if value is not None}
         logs = open_logs(config.run.log if fabric.is_global_zero else [], folder, settings)
-        with Display(config.train.epochs, done, console=console) as display, logs as log:
+        with Display(int(config.train.epochs), done, console=console) as display, logs as log:
 
             def show_epoch(row: dict[str, Any]) -> None:
                 display.epoch(row)

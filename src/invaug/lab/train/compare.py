@@ -9,13 +9,14 @@ from invaug.lab.config.schema import Config, nest
 from invaug.lab.errors import RunError, UserError
 from invaug.lab.jobs.job import Job
 from invaug.lab.jobs.pool import check_start, run_jobs
-from invaug.lab.jobs.progress import bar
+from invaug.lab.jobs.progress import Cost, bar
 from invaug.lab.jobs.verbs import resume_command
-from invaug.lab.run import atomic
+from invaug.lab.run import atomic, record
 from invaug.lab.run.folder import check_usable
 from invaug.lab.train import folders
-from invaug.lab.train.command import check_buildable, print_summaries, resolve_for, write_pages
+from invaug.lab.train.command import check_buildable, print_lines, print_summaries, resolve_for, write_pages
 from invaug.lab.train.display import Screen
+from invaug.lab.train.plan import Plan, describe
 
 COMPARISON = "compare.toml"
 """What was asked, so that it can be resumed before every method has begun."""
@@ -25,13 +26,21 @@ PLACES = ("data_dir", "policy")
 
 
 def compare_methods(
-    given: Mapping[str, Any], out: Path | None, *, resume: bool, quiet: bool, jobs: int = 1, on: str = "processes"
+    given: Mapping[str, Any],
+    out: Path | None,
+    *,
+    resume: bool,
+    quiet: bool,
+    jobs: int = 1,
+    on: str = "processes",
+    dry_run: bool = False,
 ) -> list[dict[str, Any]]:
     """Train plain training, TrivialAugment and the method; return their summaries.
 
     Args:
         jobs: How many to train at the same time.
         on: processes, ray, or the address of a Ray cluster.
+        dry_run: Whether to say what would be trained, and to return that, without a trace on disk.
     """
     check_start("train --compare", on)
     if out:
@@ -49,13 +58,17 @@ def compare_methods(
     wanted = _jobs(given, config, root)
     for job in wanted:
         folders.check_folder(job.folder, resume and job.folder.is_dir())
-    _check_first(wanted)
+    console = Screen(quiet=quiet)
+    plans = _plans(wanted, timed=dry_run or not quiet)
+    seconds = [each for _, each in plans]
+    print_lines(console, describe([plan for plan, _ in plans], seconds, None if dry_run else root))
+    if dry_run:
+        return [plan.as_json(job.folder, each) for job, (plan, each) in zip(wanted, plans, strict=True)]
     root.mkdir(parents=True, exist_ok=True)
     atomic.write_text(root / COMPARISON, dump(nest(given)))
     flags = {"resume": True, "out": root, "jobs": jobs, "on": on}
-    console = Screen(quiet=quiet)
     again = resume_command("train", "--compare", flags, {"jobs": 1, "on": "processes"})
-    with bar(len(wanted), console, again) as shown:
+    with bar(len(wanted), console, again, _cost(wanted, seconds)) as shown:
         run_jobs(wanted, shown, at_once=jobs, on=on)
     if failed := [f"{job.label}: {reason}" for job in wanted if (reason := job.failure())]:
         raise RunError(f"not every method could be trained, {'; '.join(failed)}")
@@ -75,10 +88,24 @@ def _jobs(given: Mapping[str, Any], config: Config, root: Path) -> list[Job]:
     ]
 
 
-def _check_first(jobs: list[Job]) -> None:
-    """Load the data and build every model and problem once, so that a mistake shows before anything is written."""
+def _plans(jobs: list[Job], *, timed: bool) -> list[tuple[Plan, float | None]]:
+    """Load the data and build every model and problem once, so that a mistake shows before anything is written.
+
+    Args:
+        timed: Whether to return about how many seconds of each training are left, too.
+    """
     from invaug.lab.jobs.train_job import Trainer
 
     trainer = Trainer()
-    dataset = trainer.load(jobs[0])
-    check_buildable([resolve_for(job.config(), dataset, trainer.fabric(job.config())) for job in jobs], dataset)
+    dataset, fabric = trainer.load(jobs[0]), trainer.fabric(jobs[0].config())
+    plans = [Plan(resolve_for(job.config(), dataset, fabric), dataset) for job in jobs]
+    check_buildable(plans)
+    done = [len(record.read(job.folder)) for job in jobs]
+    return [(plan, plan.seconds(fabric, n) if timed else None) for plan, n in zip(plans, done, strict=True)]
+
+
+def _cost(jobs: list[Job], seconds: list[float | None]) -> Cost:
+    """Return what a job costs, where 1 is the mean."""
+    known = {job.name: each for job, each in zip(jobs, seconds, strict=True) if each}
+    mean = sum(known.values()) / len(known) if known else 1.0
+    return lambda job: known.get(job.name, mean) / mean

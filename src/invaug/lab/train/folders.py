@@ -2,8 +2,9 @@
 
 import hashlib
 import json
+import shutil
 from collections.abc import Iterator, Mapping
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, suppress
 from itertools import count
 from pathlib import Path
 from typing import Any
@@ -11,7 +12,7 @@ from typing import Any
 from invaug.lab.config.schema import Config
 from invaug.lab.data.load import Dataset
 from invaug.lab.errors import UserError
-from invaug.lab.run import atomic, checkpoint
+from invaug.lab.run import atomic, checkpoint, record
 from invaug.lab.run.files import CONFIG
 from invaug.lab.run.folder import check_usable, open_run, read_config, versions, write_config
 from invaug.lab.run.lock import NAME as LOCK
@@ -44,7 +45,8 @@ def check_folder(folder: Path, resume: bool) -> None:
     # a run that was killed before it wrote its config leaves these, and may be started or resumed
     left = [path for path in found if path.name == LOCK or atomic.LEFTOVER.fullmatch(path.name)]
     if resume and not (folder / CONFIG).exists() and not (left and len(left) == len(found)):
-        raise UserError(f"nothing to resume in {folder}: no {CONFIG} there; leave out --resume to start")
+        reason = f"no {CONFIG} there" if folder.exists() else "it does not exist"
+        raise UserError(f"nothing to resume in {folder}: {reason}; leave out --resume to start")
     if not resume and len(found) > len(left):
         raise UserError(f"{folder} exists and is not empty: add --resume to continue, or choose another --out")
 
@@ -60,15 +62,26 @@ def stored_settings(folder: Path, given: Mapping[str, Any], trust_model: bool) -
 
 @contextmanager
 def locked(folder: Path, fabric: Processes) -> Iterator[None]:
-    """Hold the folder of a run for all ranks, by the lock of the first."""
+    """Hold the folder of a run for all ranks, by the lock of the first; a run that is refused leaves nothing behind."""
+    made = [path for path in (folder, *folder.parents) if not path.exists()]
     with ExitStack() as stack:
+        ranks.on_first_rank(fabric, lambda: stack.enter_context(run_lock(folder)))
+        new = fabric.is_global_zero and [path.name for path in folder.iterdir()] == [LOCK]
+        try:
+            yield
+        except UserError:
+            if new and not (folder / record.NAME).exists() and checkpoint.load(folder / "checkpoints") is None:
+                _remove(folder, made)
+            raise
 
-        def lock() -> None:
-            folder.mkdir(parents=True, exist_ok=True)
-            stack.enter_context(run_lock(folder))
 
-        ranks.on_first_rank(fabric, lock)
-        yield
+def _remove(folder: Path, made: list[Path]) -> None:
+    """Remove what is in a folder, and the folders that were made for it."""
+    with suppress(OSError):
+        for path in folder.iterdir():
+            shutil.rmtree(path) if path.is_dir() else path.unlink()
+        for path in made:
+            path.rmdir()
 
 
 def begin(config: Config, dataset: Dataset, folder: Path, resume: bool) -> None:

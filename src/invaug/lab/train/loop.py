@@ -58,7 +58,7 @@ class Watch:
 
 def fit(config: Config, dataset: Dataset, folder: Path, training: Training, watch: Watch, measured: Measured) -> None:
     """Train to the last epoch, from the last checkpoint if there is one; every epoch adds a record and a checkpoint."""
-    fabric = training.fabric
+    fabric, epochs = training.fabric, int(config.train.epochs)
     _go_back(folder / "checkpoints", training, watch)
     rows: list[Row] = []
     if fabric.is_global_zero:
@@ -66,11 +66,11 @@ def fit(config: Config, dataset: Dataset, folder: Path, training: Training, watc
         rows = record.read(folder)
     with Signals() as signals:
         saving = Saving(config.run, folder / "checkpoints", training, signals, folders.identity(config))
-        while training.epoch < config.train.epochs:
+        while training.epoch < epochs:
             try:
                 row = one_epoch(config, dataset, training, watch, saving.after_step)
                 row |= measure(config, training, measured.every_epoch, saving.check)
-                if training.epoch + 1 == config.train.epochs:
+                if training.epoch + 1 == epochs:
                     row |= measure(config, training, measured.at_the_end, saving.check)
             except (Stopped, BadStepError):
                 saving.now()  # as it was before the step that failed, or after the last one
@@ -104,7 +104,7 @@ def one_epoch(
 ) -> Row:
     """Run Algorithm 2 over the rest of this epoch's training images; return the record line of the whole epoch."""
     fabric, started = training.fabric, time.perf_counter() - training.seconds
-    size, drop_last = config.train.batch_size, config.train.drop_last
+    size, drop_last = int(config.train.batch_size), bool(config.train.drop_last)
     total = n_batches(dataset.train, size, drop_last, fabric.world_size)
     stream = batches(
         dataset.train,
@@ -196,8 +196,8 @@ def _skip(settings: Train, training: Training, n: int, total: int, error: BadSte
 def _learning_rate(settings: Train, training: Training, total: int) -> float:
     """Return the rate of a group: that of its last batch."""
     last = min(training.batch + settings.accumulate, total) - 1
-    at = training.epoch + last / total
-    return learning_rate(settings.schedule, at, settings.epochs, settings.lr, settings.min_lr, settings.warmup)
+    at, epochs, lr = training.epoch + last / total, int(settings.epochs), float(settings.lr)
+    return learning_rate(settings.schedule, at, epochs, lr, settings.min_lr, settings.warmup)
 
 
 def _row(settings: Train, training: Training, total: int) -> Row:

@@ -5,6 +5,7 @@ from dataclasses import dataclass
 from typing import Any
 
 import torch
+from torch import nn
 from torch.optim.swa_utils import AveragedModel, get_ema_multi_avg_fn
 
 from invaug import InvarianceConstrained
@@ -103,19 +104,23 @@ class Training:
 
 OPTIMIZERS: dict[str, Callable[[Any, Train], torch.optim.Optimizer]] = {
     "sgd": lambda parameters, c: torch.optim.SGD(
-        parameters, c.lr, momentum=c.momentum, nesterov=c.momentum > 0, weight_decay=c.weight_decay
+        parameters, float(c.lr), momentum=c.momentum, nesterov=c.momentum > 0, weight_decay=c.weight_decay
     ),
-    "adam": lambda parameters, c: torch.optim.Adam(parameters, c.lr, weight_decay=c.weight_decay),
-    "adamw": lambda parameters, c: torch.optim.AdamW(parameters, c.lr, weight_decay=c.weight_decay),
+    "adam": lambda parameters, c: torch.optim.Adam(parameters, float(c.lr), weight_decay=c.weight_decay),
+    "adamw": lambda parameters, c: torch.optim.AdamW(parameters, float(c.lr), weight_decay=c.weight_decay),
 }
 
 
 def prepare(config: Config, dataset: Dataset, fabric: Processes) -> Training:
     """Return a fresh training state, its weights decided by the seed."""
     keep_freed()
-    train = config.train
     torch.manual_seed(config.run.seed)
-    model = build_model(config.model.name, len(dataset.classes), dataset.image_shape)
+    return assemble(config, dataset, fabric, build_model(config.model.name, len(dataset.classes), dataset.image_shape))
+
+
+def assemble(config: Config, dataset: Dataset, fabric: Processes, model: nn.Module) -> Training:
+    """Return the state in which a training of this network begins."""
+    train = config.train
     model = model.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
     crops = Randomness(int(train.crop), train.flip == "yes", train.cutout, train.resized_crop == "yes")
     finish = Finish(dataset.mean, dataset.std, crops).to(fabric.device)

@@ -8,7 +8,6 @@ from pathlib import Path
 from typing import Any
 
 from invaug.lab.config import methods
-from invaug.lab.config.levels import is_rule
 from invaug.lab.config.schema import Config
 from invaug.lab.data.load import Dataset
 from invaug.lab.data.splits import Split
@@ -16,7 +15,7 @@ from invaug.lab.evaluate.measure import averaged, clean, under_each
 from invaug.lab.run.record import read
 from invaug.lab.train import ranks
 from invaug.lab.train.problem import epsilons, final_epsilon
-from invaug.lab.train.sets import set_name, transform_sets
+from invaug.lab.train.sets import transform_sets
 from invaug.lab.train.state import Training
 
 
@@ -48,16 +47,6 @@ def measure(
         return numbers
 
     return ranks.on_first_rank(training.fabric, found)
-
-
-def headline(config: Config, dataset: Dataset) -> str:
-    """Return in one line what is trained."""
-    constraint = ""
-    if methods.is_constrained(config.method.name):
-        level = "set by the resilient rule" if is_rule(config.method.epsilon) else config.method.epsilon
-        constraint = f", {set_name(config)} set, epsilon {level}"
-    images = f"{len(dataset.train.targets):,} images of {dataset.name}"
-    return f"{methods.label(config.method.name)}: {config.model.name} on {images}{constraint}"
 
 
 def summarise(config: Config, dataset: Dataset, folder: Path, training: Training, split: Split) -> dict[str, Any]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shlex
 from pathlib import Path
 
 import pytest
@@ -35,7 +36,7 @@ def test_a_good_folder_is_usable_and_counted(tmp_path: Path) -> None:
     code, output = run(str(root))
     assert code == 0
     assert output.splitlines()[0] == f"{root}: 7 images, 0 bad, 0 notes"
-    assert output.splitlines()[-1] == "usable"
+    assert output.splitlines()[-2:] == ["usable", f"next: invaug train {root}"]
 
 
 def test_parts_are_counted_by_class(tmp_path: Path) -> None:
@@ -51,14 +52,17 @@ def test_a_bad_file_is_listed_and_the_exit_code_is_one(tmp_path: Path) -> None:
     code, output = run(str(root))
     assert code == 1
     assert "  cat/page.jpg: HTML, XML or SVG, not an image of pixels" in output.splitlines()
-    assert output.splitlines()[-1] == "not usable as it is"
+    assert output.splitlines()[-2:] == [
+        "not usable as it is",
+        f"next: fix or remove the bad files, or leave them out: invaug train {root} --on-bad skip --max-bad 0.2",
+    ]
 
 
 @pytest.mark.parametrize("name", ["gone", "x" * 300, "notes.txt"])
 def test_what_is_not_there_or_no_dataset_is_refused(tmp_path: Path, name: str) -> None:
     (tmp_path / "notes.txt").write_text("words")
     with pytest.raises(
-        UserError, match=r"cannot read .*(No such file|too long)|neither a folder of images nor an \.npz"
+        UserError, match=r"gone does not exist$|cannot read .*too long|neither a folder of images nor an \.npz"
     ):
         scan(tmp_path / name)
 
@@ -74,22 +78,70 @@ def test_the_same_bytes_are_noted_by_what_they_spoil(tmp_path: Path) -> None:
     whole = (tmp_path / "train" / "cat" / "0000.png").read_bytes()
     for name in ("train/cat/again.png", "train/dog/again.png", "test/cat/again.png", "test/dog/again.png"):
         put(tmp_path / name, whole)
-    found = reasons(scan(tmp_path).notes)
+    found = scan(tmp_path)
     same, leak = "same bytes as train/cat/0000.png", "one image in train and in test, a leak"
     two = "one image in two classes, cat and dog"
-    assert found == {
-        "train/cat/again.png": [same],
-        "train/dog/again.png": [f"{same}: {two}"],
-        "test/cat/again.png": [f"{same}: {leak}"],
-        "test/dog/again.png": [f"{same}: {leak}; {two}"],
+    assert reasons(found.notes) == {"train/cat/again.png": [f"a copy: {same}"]}
+    assert reasons(found.leaks) == {"test/cat/again.png": [f"{leak}: {same}"]}
+    assert reasons(found.conflicts) == {
+        "train/dog/again.png": [f"{two}: {same}"],
+        "test/dog/again.png": [f"{two}; {leak}: {same}"],
     }
+
+
+def test_what_matters_comes_first_with_its_count_and_the_next_command_last(tmp_path: Path) -> None:
+    root = write_folder(tmp_path / "my pets", 298, BAD["page.jpg"], BAD["empty.jpg"])
+    photograph(3).convert("LA").save(root / "cat" / "grey.png")
+    put(root / "dog" / "again.png", (root / "cat" / "0000.png").read_bytes())
+    code, output = run(str(root))
+    assert code == 1
+    text = output.splitlines()
+    assert text[0] == f"{root}: 302 images, 1 in two classes, 2 bad, 1 notes"
+    order = [line for line in text if line.endswith("):")]
+    assert order == [
+        "the same picture in two classes, one of its labels is wrong (1):",
+        "bad, training stops (2):",
+        "notes, training continues (1):",
+    ]
+    assert text.index(order[-1]) < text.index("sizes: 24 x 24 (300)")
+    *before, command = text[-1].split(": ")
+    assert before == ["next", "give every picture one class, fix or remove the bad files, or leave them out"]
+    verb, *words = shlex.split(command)[1:]
+    assert (verb, words[0]) == ("train", str(root))
+    flags = {name[2:].replace("-", "_"): value for name, value in zip(words[1::2], words[2::2], strict=True)}
+    dataset = load_dataset(words[0], on_bad=flags["on_bad"])  # the command does what it says
+    assert flags == {"on_bad": "skip"}
+    assert len(dataset.train) + len(dataset.test) == 300
+
+
+def test_the_size_training_takes_is_said_where_images_are_resized(tmp_path: Path) -> None:
+    root = write_folder(tmp_path, 8)
+    assert not [line for line in lines(scan(root)) if line.startswith("resized")]
+    photograph(5, (70, 90)).save(root / "cat" / "larger.png")
+    assert "resized: training takes the centre of each image at 32 x 32 pixels (--image-size)" in lines(scan(root))
+    assert load_dataset(str(root)).image_shape == (3, 32, 32)
+
+
+def test_classes_too_small_to_split_are_bad_before_training_says_so(tmp_path: Path) -> None:
+    root = write_folder(tmp_path, 8)
+    put(root / "emu" / "only.png", encoded("PNG"))
+    put(root / "fox" / "none.png", b"")
+    found = scan(root)
+    assert reasons(found.bad) == {
+        "fox/none.png": ["empty: 0 bytes"],
+        "emu": ["usable images of the class: 1, needed: 2"],
+        "fox": ["usable images of the class: 0, needed: 2"],
+    }
+    assert found.next_step() == f"mend what is bad, then: invaug scan {root}"
+    with pytest.raises(UserError, match="class fox"):
+        load_dataset(str(root), on_bad="skip", max_bad=0.5)
 
 
 def test_a_copy_in_a_folder_without_a_split_may_end_on_both_sides(tmp_path: Path) -> None:
     write_folder(tmp_path, 4)
     put(tmp_path / "cat" / "copy.png", (tmp_path / "cat" / "0000.png").read_bytes())
     assert reasons(scan(tmp_path).notes)["cat/copy.png"] == [
-        "same bytes as cat/0000.png: training and test may get one each"
+        "a copy, training and test may get one each: same bytes as cat/0000.png"
     ]
 
 
@@ -101,7 +153,8 @@ def test_what_training_passes_over_is_named(tmp_path: Path) -> None:
     put(root / ".git" / "config", b"x")
     (root / "cat" / "again").symlink_to(root)
     (tmp_path / "store" / "x").mkdir(parents=True)
-    photograph(70).save(tmp_path / "store" / "x" / "1.png")
+    for i in range(2):
+        photograph(70 + i).save(tmp_path / "store" / "x" / f"{i}.png")
     (root / "emu").symlink_to(tmp_path / "store" / "x")
     found = scan(root)
     assert not found.bad
@@ -145,8 +198,8 @@ def test_many_classes_are_shown_by_the_smallest(tmp_path: Path) -> None:
             put(tmp_path / f"class-{i:02}" / f"{j}.png", b"")
             photograph(100 * i + j).save(tmp_path / f"class-{i:02}" / f"{j}.png")
     text = list(lines(scan(tmp_path)))
-    assert text[1] == "images: 27 images of 14 classes, 1 to 3 each, median 2"
-    assert text[2] == "  class-00        1"
+    start = text.index("images: 27 images of 14 classes, 1 to 3 each, median 2")
+    assert text[start + 1] == "  class-00        1"
     assert "  and 2 larger ones" in text
 
 

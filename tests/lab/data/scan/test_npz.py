@@ -60,9 +60,9 @@ def test_repeated_blank_and_foreign_parts_of_an_npz_are_noted(tmp_path: Path) ->
     assert not found.bad
     assert reasons(found.notes) == {
         "more": ["not one of the arrays of a dataset: left out"],
-        "x_train[5]": ["same bytes as x_train[1]"],
+        "x_train[5]": ["a copy: same bytes as x_train[1]"],
         "x_train[6]": ["blank: all pixels are the same"],
-        "x_test[5]": ["same bytes as x_test[1]"],
+        "x_test[5]": ["a copy: same bytes as x_test[1]"],
         "x_test[6]": ["blank: all pixels are the same"],
     }
 

@@ -11,11 +11,11 @@ from numpy.typing import NDArray
 
 from invaug.lab.data import npz
 from invaug.lab.data.check import inspect_files
-from invaug.lab.data.decode import printable
+from invaug.lab.data.decode import choose_shape, printable
 from invaug.lab.data.folder import is_image_name, list_folder
 from invaug.lab.data.inspect_file import Inspection, name_notes
 from invaug.lab.data.scan.report import WHOLE, Finding, Report
-from invaug.lab.errors import UserError, reading
+from invaug.lab.errors import UserError, names_beside, reading
 from invaug.lab.terminal import with_progress
 
 CHANNELS = {1: "L", 3: "RGB"}
@@ -25,7 +25,9 @@ SKIPPED = "._"  # first letters of folders that are not classes
 def scan(path: Path) -> Report:
     """Return what there is to say about a folder of images or an .npz."""
     with reading(printable(str(path))):
-        kind = stat.S_IFMT(path.stat().st_mode)
+        kind = stat.S_IFMT(path.stat().st_mode) if path.exists() else None
+    if kind is None:
+        raise UserError(f"{printable(str(path))} does not exist{names_beside(path)}")
     if kind == stat.S_IFDIR:
         return _scan_folder(path)
     if kind == stat.S_IFREG and path.suffix.lower() == ".npz":
@@ -42,6 +44,9 @@ def _scan_folder(root: Path) -> Report:
     for path, part, label in files:
         report.add(_name(path, root), part, label, inspections[path])
     report.notes += _left_out(root, paths, report)
+    report.finish()
+    if usable := [path for path in paths if not inspections[path].bad]:
+        report.shape = choose_shape(usable, None)
     return report
 
 

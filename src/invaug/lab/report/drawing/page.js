@@ -56,6 +56,7 @@ async function follow(stamp) {
     const now = await (await fetch("stamp")).text();
     if (stamp !== undefined && now !== stamp) {
       const page = new DOMParser().parseFromString(await (await fetch("./")).text(), "text/html");
+      document.title = page.title;
       const open = [...document.querySelectorAll("details")].map((box) => box.open);
       for (const part of ["header", "main"]) document.querySelector(part).replaceWith(page.querySelector(part));
       document.querySelectorAll("details").forEach((box, i) => { box.open = Boolean(open[i]); });

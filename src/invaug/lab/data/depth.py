@@ -1,0 +1,70 @@
+"""Images of more than 8 bits: which of their values become black and white, the same for all images of a dataset.
+
+The bits of a file say little about its values: X-rays of 12 bits are often stored in files of 16. So the range is that
+of the values themselves, over all files. Of 16-bit colour Pillow reads only the upper 8 bits.
+"""
+
+from collections.abc import Collection
+from statistics import median_high
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+from PIL import Image
+
+from invaug.lab.errors import UserError
+
+Range = tuple[int, int]
+"""The value that becomes black, and the one that becomes white."""
+GREY_MODES = ("I", "I;16", "I;16B", "I;16L", "I;16N")
+WHOLE_RANGE: Range = (0, 65535)
+FEW_LEVELS = 32  # grey levels, of 256, that are too few for the pixels between the percentiles of `measure`
+WAY_OUT = "save them as 8-bit images, with the contrast that matters"
+
+
+class Depth(NamedTuple):
+    """Values of an image: the ends of the range it asks for, and its first and 99th percentile."""
+
+    low: int
+    first: int
+    last: int
+    high: int
+
+
+def is_deep(image: Image.Image) -> bool:
+    """Whether an image that is open, but not decoded, has 16 bits per channel."""
+    return image.mode in GREY_MODES or ";16" in str(getattr(image, "tile", ""))
+
+
+def measure(image: Image.Image) -> Depth:
+    """Return the values of a deep image that is decoded."""
+    if image.mode in GREY_MODES:
+        return Depth(*np.percentile(np.asarray(image), (0, 1, 99, 100), method="nearest").tolist())
+    first, last = np.percentile(np.asarray(image.convert("RGB")), (1, 99), method="nearest").tolist()
+    return Depth(WHOLE_RANGE[0], 256 * first, 256 * last, WHOLE_RANGE[1])
+
+
+def common_range(depths: Collection[Depth]) -> Range | None:
+    """Return the range of all deep images, None if there are none; raise if it leaves most of them few levels."""
+    if not depths:
+        return None
+    low, high = min(depth.low for depth in depths), max(depth.high for depth in depths)
+    levels = median_high([(depth.last - depth.first) * 256 // (high - low + 1) for depth in depths])
+    if levels < FEW_LEVELS and high - low > 255:
+        found = f"scaled from {low:,}-{high:,} to bytes, most of the 16-bit images have {levels} grey levels or fewer"
+        raise UserError(f"{found}, the brightest and darkest pixels aside: {WAY_OUT}")
+    return low, high
+
+
+def to_bytes(values: NDArray[Any], grey_range: Range) -> NDArray[np.uint8]:
+    """Return grey values as bytes: 256 steps of one width from `low` to `high`; what is beyond is black or white."""
+    low, high = grey_range
+    steps: NDArray[np.int32] = (np.clip(values, low, high).astype(np.int32) - low) * 256 // (high - low + 1)
+    return steps.astype(np.uint8)
+
+
+def check_levels(pixels: NDArray[np.uint8]) -> None:
+    """Raise if a deep image whose range is not known has become too dark to tell its pixels apart."""
+    first, last = np.percentile(pixels, (1, 99), method="nearest").tolist()
+    if last - first < FEW_LEVELS:
+        raise UserError(f"{last - first} grey levels or fewer are left of 16 bits: {WAY_OUT}")
