@@ -114,9 +114,9 @@ def insights(
     rounds: Annotated[int, typer.Option(min=0, max=6, help="halvings in the search for how far one is learned")] = 3,
     images: Annotated[int, typer.Option(min=20, help="training images to use at most")] = 5000,
     epochs: Annotated[int | None, typer.Option(min=1, help="passes over them [400 steps, at least 8 epochs]")] = None,
-    model: Annotated[str, typer.Option(help="the network to train [a small one]")] = "auto",
+    model: Annotated[str, typer.Option(help="the network to train")] = "cnn-small",
     image_size: Annotated[
-        int | None, typer.Option(min=8, max=8192, help="side to resize images to [at most 64]")
+        int | None, typer.Option(min=8, max=8192, help="side to resize images to [at most 32]")
     ] = None,
     jobs: Jobs = 1,
     on: On = "processes",

@@ -41,7 +41,7 @@ class Examples:
 
     def describe(self, i: int) -> dict[str, str]:
         """Return the class and the picture of the i-th image."""
-        return {"class": self.predictor.classes[int(self.targets[i])], "original": _png(self.images[i])}
+        return {"class": self.predictor.classes[int(self.targets[i])], "original": png(self.images[i])}
 
 
 @torch.no_grad()
@@ -70,7 +70,7 @@ def _strips(
 
     def describe_proposal(k: int, i: int) -> dict[str, Any]:
         scored = {"loss": float(losses[k, i]), "kept": int(kept[i]) == k}
-        return {"image": _png(changed[k][i]), **_describe_draw(transforms, draws[k], i), **scored}
+        return {"image": png(changed[k][i]), **_describe_draw(transforms, draws[k], i), **scored}
 
     n_images, n_draws = len(examples.images), len(draws)
     return [
@@ -108,7 +108,7 @@ def _hardest_of_set(
         {
             **examples.describe(i % n),
             "clean": float(before[i % n]),
-            "image": _png(transforms.apply(examples.images[i % n : i % n + 1], draw[i])[0]),
+            "image": png(transforms.apply(examples.images[i % n : i % n + 1], draw[i])[0]),
             **_describe_draw(transforms, draw, i),
             "loss": float(after[i]),
             "seen": examples.predictor.classes[int(predicted[i])],
@@ -126,11 +126,11 @@ def _highest_of_each(values: Tensor, ops: Tensor, n_each: int) -> list[int]:
     return found
 
 
-def _png(image: Tensor) -> str:
-    """Return an image, shape (channels, height, width), as the address of a PNG inside the page."""
+def png(image: Tensor, side: int = SIDE) -> str:
+    """Return an image, shape (channels, height, width), as the address of a PNG inside the page; larger ones shrink."""
     pixels = image.cpu().permute(1, 2, 0).numpy()
     picture = Image.fromarray(pixels[..., 0] if pixels.shape[2] == 1 else pixels, MODES[pixels.shape[2]])
-    picture.thumbnail((SIDE, SIDE))
+    picture.thumbnail((side, side))
     file = io.BytesIO()
     picture.save(file, "PNG")
     return f"data:image/png;base64,{base64.b64encode(file.getvalue()).decode()}"

@@ -8,18 +8,24 @@ resumable and trainings can run side by side.
 
 import json
 import math
+import shlex
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from functools import partial
 from pathlib import Path
 from typing import Any
+
+from torch import Tensor
 
 from invaug.lab.config.build import build, read, read_toml
 from invaug.lab.data.batches import batches
 from invaug.lab.data.load import load_dataset, peek_dataset
 from invaug.lab.errors import UserError, nearest
+from invaug.lab.insights.document import as_json
+from invaug.lab.insights.examples import examples
 from invaug.lab.insights.families import N_SEEN, Ranges, explicit_ranges, leave_out_idle, usual_families
 from invaug.lab.insights.search import InsightsPlan, Search
+from invaug.lab.insights.thresholds import MOVING, NEAR_CHANCE, TOO_FEW
 from invaug.lab.insights.verdicts import Answer, as_toml
 from invaug.lab.insights.words import summary_lines
 from invaug.lab.jobs.pool import PROCESSES, check_start, run_jobs
@@ -32,7 +38,8 @@ from invaug.lab.run.folder import check_usable
 from invaug.lab.train.display import Screen
 from invaug.lab.train.folders import free_folder
 
-LARGEST_SIDE = 64  # of the images of the small network
+LARGEST_SIDE = 32  # of the images, so that dozens of trainings take minutes
+MODEL = "cnn-small"
 HELD_OUT = 0.2
 SHARE = 0.5  # of a batch that is also seen transformed
 BATCHES, LEAST_BATCH, LARGEST_BATCH = 16, 8, 64  # in an epoch, where the batch size allows it
@@ -52,28 +59,51 @@ class InsightsRequest:
     rounds: int = 3
     images: int = 5000
     epochs: int | None = None
-    model: str = "auto"
+    model: str = MODEL
     image_size: int | None = None
     out: Path | None = None
     jobs: int = 1
     on: str = PROCESSES
 
-    def command(self, folder: Path) -> str:
-        """Return the command that resumes."""
+    def command(self, folder: Path | None) -> str:
+        """Return the command that asks this, in a folder."""
         flags = {"out": folder, **{key: value for key, value in vars(self).items() if key not in ("data", "out")}}
         return resume_command("insights", self.data, flags, vars(InsightsRequest))
 
 
-def run_insights(request: InsightsRequest, as_json: bool) -> None:
+def run_insights(request: InsightsRequest, for_machines: bool) -> None:
     """Answer for a dataset and print what was found, for people or as one JSON document."""
-    console = Screen(quiet=as_json)
+    console = Screen(quiet=for_machines)
     answer, folder = insights(request, console)
-    if answer.suggested:
-        atomic.write_text(folder / SUGGESTED, as_toml(answer))
     (page,) = report_runs([folder])
-    config = [f"config: {folder / SUGGESTED}, for invaug train --config"] if answer.suggested else []
-    lines = (*summary_lines(answer), *config, f"report: {page}")
-    show(console, lines, {**answer.as_json(), "folder": str(folder), "report": str(page)})
+    lines = (*summary_lines(answer), *again(request, answer), f"report: {page}", *next_step(request, answer, folder))
+    content = {key: value for key, value in read_answer(folder).items() if key != "examples"}
+    show(console, lines, {**content, "folder": str(folder), "report": str(page)})
+
+
+def read_answer(folder: Path) -> dict[str, Any]:
+    """Return the document that a search ends with."""
+    return atomic.read_json(folder / INSIGHTS) or {}
+
+
+def next_step(request: InsightsRequest, answer: Answer, folder: Path) -> list[str]:
+    """Return the command that trains with the suggestion, if there is one."""
+    places = ["--data-dir", str(request.data_dir)] if request.data_dir else []
+    words = ["invaug", "train", request.data, *places, "--config", str(folder / SUGGESTED)]
+    return [f"train with it: {shlex.join(words)}"] if answer.suggested else []
+
+
+def again(request: InsightsRequest, answer: Answer) -> list[str]:
+    """Return the command that asks again about the undecided families, with more of what they lack."""
+    if not answer.undecided:
+        return []
+    lacking = {found.judgement[1] for found in answer.undecided}
+    more: dict[str, Any] = {"only": tuple(found.name for found in answer.undecided), "out": None}
+    if lacking & {NEAR_CHANCE, MOVING}:
+        more["epochs"] = 4 * (request.epochs or LEAST_EPOCHS)
+    if TOO_FEW in lacking:
+        more |= {"seeds": max(3, 2 * request.seeds), "images": 2 * request.images}
+    return [f"ask again about what is undecided: {replace(request, **more).command(None)}"]
 
 
 def insights(request: InsightsRequest, console: Screen) -> tuple[Answer, Path]:
@@ -81,20 +111,33 @@ def insights(request: InsightsRequest, console: Screen) -> tuple[Answer, Path]:
     check_start("insights", request.on)
     if request.out:
         check_usable(request.out)
-    plan = plan_for(request)
+    plan, images = plan_for(request)
     folder = folder_for(request.out, plan)
     folder.mkdir(parents=True, exist_ok=True)
     atomic.write_text(folder / PLAN, json.dumps(asdict(plan)))
+    console.print(announce(plan), highlight=False, soft_wrap=True)
     places = {"data_dir": request.data_dir} if request.data_dir else {}
     with bar(plan.most_jobs, console, request.command(folder)) as shown:
         train = partial(run_jobs, bar=shown, at_once=request.jobs, on=request.on)
         answer = Search(plan, folder, places, train).answer()
-    atomic.write_text(folder / INSIGHTS, json.dumps(answer.as_json()))
+    content = {**as_json(answer), "examples": examples(answer, images)}
+    atomic.write_text(folder / INSIGHTS, json.dumps(content))
+    if answer.suggested:
+        atomic.write_text(folder / SUGGESTED, as_toml(answer))
     return answer, folder
 
 
-def plan_for(request: InsightsRequest) -> InsightsPlan:
-    """Return what will be trained: the families that change the images, and the settings of every training."""
+def announce(plan: InsightsPlan) -> str:
+    """Return in one line what will be trained."""
+    n, seeds = len(plan.families), f"{plan.seeds} seed{'s' * (plan.seeds > 1)}"
+    first = plan.seeds * (1 + n)
+    families = f"no family and each of {n} alone, {seeds}"
+    rest = f", then at most {plan.most_jobs - first} of smaller ranges" if plan.most_jobs > first else ""
+    return f"{first} trainings of {plan.settings['epochs']} epochs ({families}){rest}; --only asks about fewer families"
+
+
+def plan_for(request: InsightsRequest) -> tuple[InsightsPlan, Tensor]:
+    """Return what will be trained: the families that change the images, the settings of every training; some images."""
     how = data_settings(request)
     dataset = load_dataset(request.data, data_dir=request.data_dir, with_test=False, **how)
     _, height, width = dataset.image_shape
@@ -113,7 +156,7 @@ def plan_for(request: InsightsRequest) -> InsightsPlan:
         "share": SHARE,
         **how,
     }
-    return InsightsPlan(request.data, families, idle, request.seeds, request.rounds, settings)
+    return InsightsPlan(request.data, families, idle, request.seeds, request.rounds, settings), some
 
 
 def data_settings(request: InsightsRequest) -> dict[str, Any]:

@@ -34,6 +34,8 @@ class HeldOut:
     """The share of the most frequent class: what a guess gets right."""
     accuracies: list[float]
     """Of the network trained without any family, one per seed."""
+    n_sets: int = 1
+    """How many different sets of images that is: one per seed, or one alone if the data brings its own."""
 
     @property
     def skill(self) -> float:
@@ -67,7 +69,7 @@ def judge(clean: Sequence[float], under: Sequence[float], held_out: HeldOut, set
         return UNDECIDED, NEAR_CHANCE
     if not settled:
         return UNDECIDED, MOVING
-    losses = [_loss(clean, under, held_out), _loss(held_out.accuracies, clean, held_out)]
+    losses = [_loss(clean, under, held_out), _loss(held_out.accuracies, under, held_out)]
     most = max(mean for mean, _ in losses)
     if most <= MOSTLY and max(mean + margin for mean, margin in losses) <= SURELY:
         return (LEARNED if most <= FULLY else MOSTLY_LEARNED), ""
@@ -81,7 +83,7 @@ def _loss(before: Sequence[float], after: Sequence[float], held_out: HeldOut) ->
 
     The margin over images is that of independent images; the same ones are used before and after, which is narrower.
     """
-    n = held_out.images * len(before)
+    n = held_out.images * held_out.n_sets
     over_images = math.sqrt(sum(_variance(fmean(each), n) for each in (before, after)))
     differences = [a - b for a, b in zip(before, after, strict=True)]
     over_seeds = stdev(differences) / math.sqrt(len(differences)) if len(differences) > 1 else 0.0

@@ -80,7 +80,7 @@ class Search:
         return Answer(
             Path(self.plan.data).name,
             plain[0]["model"],
-            held_out_of(plain),
+            self._held_out(plain),
             [replace(finding, factor=factors.get(family, 0.0)) for family, finding in findings.items()],
             self.plan.idle,
             sum(found["numbers"]["seconds"] for found in everything),
@@ -97,8 +97,14 @@ class Search:
             clean=[each["held_out_accuracy"] for each in numbers],
             under=[each["accuracy"] for each in under],
             loss_gaps=[each["loss"] - row["held_out_loss"] for each, row in zip(under, numbers, strict=True)],
-            held_out=held_out_of(plain),
+            held_out=self._held_out(plain),
         )
+
+    def _held_out(self, plain: Sequence[Outcome]) -> HeldOut:
+        new = [each["new_images"] for each in plain]
+        accuracies = [each["numbers"]["held_out_accuracy"] for each in plain]
+        count, majority = min(each["count"] for each in new), max(each["majority"] for each in new)
+        return HeldOut(count, majority, accuracies, len(plain) if self.plan.settings.get("val_fraction") else 1)
 
     def learned_factors(self, findings: Mapping[str, Finding], plain: Sequence[Outcome]) -> dict[str, float]:
         """Return the part of its range up to which each family that is not learned is: bisection, with one seed."""
@@ -112,13 +118,6 @@ class Search:
                 finding = self._finding(name, plain, [outcome_of(job)])
                 (low if finding.is_learned else high)[name] = tried[name]
         return low
-
-
-def held_out_of(plain: Sequence[Outcome]) -> HeldOut:
-    """Return the held-out images of the trainings without any family, and their accuracies."""
-    new = [found["new_images"] for found in plain]
-    accuracies = [found["numbers"]["held_out_accuracy"] for found in plain]
-    return HeldOut(min(each["count"] for each in new), max(each["majority"] for each in new), accuracies)
 
 
 def outcome_of(job: Job) -> dict[str, Any]:

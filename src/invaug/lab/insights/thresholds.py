@@ -6,11 +6,11 @@ family, above that of always guessing the most frequent class. A share means the
 
 LEARNED, MOSTLY_LEARNED, NOT, UNDECIDED = VERDICTS = ("learned", "mostly learned", "not learned", "undecided")
 FULLY, MOSTLY = 0.05, 0.15
-"""The share of the skill up to which a symmetry counts as learned, and as mostly learned: the larger of what is lost
-under its transformations and what asking for it costs on clean images."""
+"""The share of the skill up to which a symmetry counts as learned, and as mostly learned: what the network trained with
+it loses under its transformations, against its own clean accuracy and against that of the network without, the larger.
+The latter includes what asking for the symmetry costs on clean images."""
 SURELY = 0.35
-"""The share that the cautious end of either loss must stay below for one of these two verdicts. A symmetry that the
-labels do not have costs half of the skill or more."""
+"""The share that the cautious end of both losses must stay below for one of these two verdicts."""
 ERRORS = 2.0  # standard errors from a mean to its cautious end
 FEWEST_EPOCHS = 4  # before which gamma cannot have settled
 STILL, STILL_SHARE = 0.05, 0.25

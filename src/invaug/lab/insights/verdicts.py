@@ -1,13 +1,12 @@
 """What the trainings found about each symmetry: numbers with intervals, a ranking, and a set to train with."""
 
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from statistics import fmean
-from typing import Any
 
 from invaug.lab.config.build import dump
-from invaug.lab.insights.families import Ranges, in_words, scale_ranges
+from invaug.lab.insights.families import Ranges, scale_ranges
 from invaug.lab.insights.judge import HeldOut, judge
-from invaug.lab.insights.thresholds import LEARNED, MOSTLY_LEARNED, NOT, UNDECIDED, VERDICTS, WAYS_OUT
+from invaug.lab.insights.thresholds import LEARNED, MOSTLY_LEARNED, NOT, UNDECIDED, VERDICTS
 from invaug.lab.report.intervals import Estimate, estimate
 
 
@@ -67,31 +66,6 @@ class Finding:
         factor = 1.0 if self.is_learned else self.factor if self.verdict == NOT else 0.0
         return scale_ranges(self.ranges, factor) if factor else None
 
-    def as_json(self) -> dict[str, Any]:
-        """Return the numbers, their means and intervals, and the verdict."""
-        numbers = {key: value for key, value in asdict(self).items() if key != "held_out"}
-        verdict, why = self.judgement
-        return {
-            **numbers,
-            "gamma": self.gamma.mean,
-            "interval": self.gamma.interval,
-            "gap": _with_interval(self.gap),
-            "loss_gap": _with_interval(estimate(self.loss_gaps)),
-            "clean_with": _with_interval(estimate(self.clean)),
-            "clean_without": _with_interval(estimate(self.held_out.accuracies)),
-            "cost": _with_interval(self.cost),
-            "verdict": verdict,
-            "why": why,
-            "way_out": WAYS_OUT.get(why, ""),
-            "full_range": in_words(self.ranges),
-            "learned_range": self.learned,
-            "learned_up_to": in_words(self.learned) if self.learned else "",
-        }
-
-
-def _with_interval(found: Estimate) -> dict[str, Any]:
-    return {"mean": found.mean, "interval": found.interval}
-
 
 @dataclass(frozen=True)
 class Answer:
@@ -124,20 +98,6 @@ class Answer:
     def accuracy(self) -> float:
         """The mean held-out accuracy without any family."""
         return fmean(self.held_out.accuracies)
-
-    def as_json(self) -> dict[str, Any]:
-        """Return everything, for machines and for the page."""
-        return {
-            "data": self.data,
-            "model": self.model,
-            "seconds": self.seconds,
-            "unchanged": self.unchanged,
-            "held_out": {**asdict(self.held_out), "near_chance": self.held_out.is_near_chance},
-            "families": [found.as_json() for found in self.ranking],
-            "suggested": self.suggested,
-            "code": as_code(self),
-            "toml": as_toml(self),
-        }
 
 
 def as_code(answer: Answer) -> str:

@@ -41,8 +41,8 @@ def summary_lines(answer: Answer) -> Iterator[str]:
     """Yield the answer for people: table, sentences, suggestion."""
     held_out, n = answer.held_out, len(answer.held_out.accuracies)
     seeds = f"{n} seed{'s' * (n > 1)}"
-    guess = f"a guess: {held_out.majority:.1%}"
-    yield f"{answer.data}: {answer.model}, {seeds}, {held_out.images} held-out images, {answer.accuracy:.1%} right ({guess})"
+    right = f"{answer.accuracy:.1%} right without any family (a guess: {held_out.majority:.1%})"
+    yield f"{answer.data}: {answer.model}, {seeds}, {held_out.images:,} held-out images, {right}"
     if n == 1:
         yield ONE_SEED
     yield ""

@@ -22,7 +22,7 @@ def report_runs(
     """Write the page of some runs, and its figures and tables as files if asked; return where everything is."""
     if not runs:
         raise UserError("no run to report: name the folder of at least one, for example runs/a")
-    document = insights.with_insights(document_of(read_runs(runs)), runs)
+    document = insights.insights_document(runs) or document_of(read_runs(runs))
     target = output or (runs[0] / NAME if len(runs) == 1 else Path(NAME))
     _check_page(target)
     _make_folder(target.parent, "-o")
