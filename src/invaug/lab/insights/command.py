@@ -27,7 +27,7 @@ from invaug.lab.insights.families import N_SEEN, Ranges, explicit_ranges, leave_
 from invaug.lab.insights.search import InsightsPlan, Search
 from invaug.lab.insights.thresholds import MOVING, NEAR_CHANCE, TOO_FEW
 from invaug.lab.insights.verdicts import Answer, as_toml
-from invaug.lab.insights.words import summary_lines
+from invaug.lab.insights.words import counted, summary_lines
 from invaug.lab.jobs.pool import PROCESSES, check_start, run_jobs
 from invaug.lab.jobs.progress import bar, show
 from invaug.lab.jobs.verbs import resume_command
@@ -76,9 +76,9 @@ def run_insights(request: InsightsRequest, for_machines: bool) -> None:
     console = Screen(quiet=for_machines)
     answer, folder = insights(request, console)
     (page,) = report_runs([folder])
-    lines = (*summary_lines(answer), *again(request, answer), f"report: {page}", *next_step(request, answer, folder))
+    ending = (*again(request, answer, folder), f"report: {page}", *next_step(request, answer, folder))
     content = {key: value for key, value in read_answer(folder).items() if key != "examples"}
-    show(console, lines, {**content, "folder": str(folder), "report": str(page)})
+    show(console, (*summary_lines(answer), *ending), {**content, "folder": str(folder), "report": str(page)})
 
 
 def read_answer(folder: Path) -> dict[str, Any]:
@@ -93,14 +93,15 @@ def next_step(request: InsightsRequest, answer: Answer, folder: Path) -> list[st
     return [f"train with it: {shlex.join(words)}"] if answer.suggested else []
 
 
-def again(request: InsightsRequest, answer: Answer) -> list[str]:
+def again(request: InsightsRequest, answer: Answer, folder: Path) -> list[str]:
     """Return the command that asks again about the undecided families, with more of what they lack."""
     if not answer.undecided:
         return []
     lacking = {found.judgement[1] for found in answer.undecided}
     more: dict[str, Any] = {"only": tuple(found.name for found in answer.undecided), "out": None}
     if lacking & {NEAR_CHANCE, MOVING}:
-        more["epochs"] = 4 * (request.epochs or LEAST_EPOCHS)
+        epochs = (atomic.read_json(folder / PLAN) or {})["settings"]["epochs"]
+        more["epochs"] = None if epochs < LEAST_EPOCHS else 3 * epochs
     if TOO_FEW in lacking:
         more |= {"seeds": max(3, 2 * request.seeds), "images": 2 * request.images}
     return [f"ask again about what is undecided: {replace(request, **more).command(None)}"]
@@ -129,11 +130,11 @@ def insights(request: InsightsRequest, console: Screen) -> tuple[Answer, Path]:
 
 def announce(plan: InsightsPlan) -> str:
     """Return in one line what will be trained."""
-    n, seeds = len(plan.families), f"{plan.seeds} seed{'s' * (plan.seeds > 1)}"
-    first = plan.seeds * (1 + n)
-    families = f"no family and each of {n} alone, {seeds}"
-    rest = f", then at most {plan.most_jobs - first} of smaller ranges" if plan.most_jobs > first else ""
-    return f"{first} trainings of {plan.settings['epochs']} epochs ({families}){rest}; --only asks about fewer families"
+    n, first = len(plan.families), plan.seeds * (1 + len(plan.families))
+    what = f"{counted(plan.seeds, 'seed')}, without any family and with each of {n} alone"
+    rest = f", then at most {plan.most_jobs - first} with smaller ranges" if plan.most_jobs > first else ""
+    fewer = "; --only asks about fewer families" if n > 1 else ""
+    return f"{first} trainings of {counted(plan.settings['epochs'], 'epoch')} ({what}){rest}{fewer}"
 
 
 def plan_for(request: InsightsRequest) -> tuple[InsightsPlan, Tensor]:

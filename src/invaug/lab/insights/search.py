@@ -110,7 +110,7 @@ class Search:
         """Return the part of its range up to which each family that is not learned is: bisection, with one seed."""
         unknown = [name for name, found in findings.items() if found.verdict == NOT and is_graded(found.ranges)]
         low, high = dict.fromkeys(unknown, 0.0), dict.fromkeys(unknown, 1.0)
-        for _ in range(self.plan.rounds):
+        for _ in range(self.plan.rounds if unknown else 0):
             tried = {name: (low[name] + high[name]) / 2 for name in unknown}
             jobs = {name: self.under(name, 0, factor) for name, factor in tried.items()}
             self.train(list(jobs.values()))

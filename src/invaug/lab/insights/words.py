@@ -11,6 +11,15 @@ from invaug.lab.report.intervals import Estimate
 ONE_SEED = "one seed: there are no intervals over seeds (--seeds 3 gives them)"
 
 
+def counted(n: int, noun: str) -> str:
+    """Return a number of things.
+
+    >>> counted(1, "seed"), counted(3, "seed")
+    ('1 seed', '3 seeds')
+    """
+    return f"{n} {noun}{'s' * (n != 1)}"
+
+
 def points(found: Estimate) -> str:
     """Return a difference of accuracies in percentage points."""
     return found.text("+.1f", 100)
@@ -40,9 +49,8 @@ def explain(found: Finding) -> str:
 def summary_lines(answer: Answer) -> Iterator[str]:
     """Yield the answer for people: table, sentences, suggestion."""
     held_out, n = answer.held_out, len(answer.held_out.accuracies)
-    seeds = f"{n} seed{'s' * (n > 1)}"
     right = f"{answer.accuracy:.1%} right without any family (a guess: {held_out.majority:.1%})"
-    yield f"{answer.data}: {answer.model}, {seeds}, {held_out.images:,} held-out images, {right}"
+    yield f"{answer.data}: {answer.model}, {counted(n, 'seed')}, {held_out.images:,} held-out images, {right}"
     if n == 1:
         yield ONE_SEED
     yield ""
@@ -53,7 +61,8 @@ def summary_lines(answer: Answer) -> Iterator[str]:
     yield ""
     yield from map(explain, answer.ranking)
     yield ""
-    yield from as_code(answer).splitlines() or ["No family is learned: nothing to suggest."]
+    nothing = "No family has a verdict yet" if len(answer.undecided) == len(answer.families) else "No family is learned"
+    yield from as_code(answer).splitlines() or [f"{nothing}: nothing to suggest."]
 
 
 def _table(answer: Answer) -> Iterator[str]:
