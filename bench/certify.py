@@ -62,7 +62,7 @@ def certified(predictor: Predictor, sample: Batch, folder: Path, clock: Clock) -
     every, probability = certificate.list_transformations(transforms)
     score = partial(scored.score_block, predictor, sample, transforms, losses)
     matrix = scored.fill_matrix(Exhaustive(every, len(sample.targets)), folder, {}, score)
-    question = Question(transforms, sample.targets.numpy(), CLASSES, (3, 32, 32), 0.95, 10.0, 0.8)
+    question = Question(transforms, sample.targets.numpy(), CLASSES, (3, 32, 32), 0.95, 10.0, len(sample.targets), 0.8)
     certificate.certify_exactly(matrix, every, probability, question)
     return clock() - start, matrix
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from importlib.util import find_spec
 from types import ModuleType
 
@@ -11,6 +11,7 @@ import torch
 from torch import Tensor
 
 from invaug.kernels import dispatch
+from tests.support.browser import Browser, open_browser
 from tests.support.images import Apply, MakeImages, by_torch, import_torchvision, random_bytes, real_images
 
 
@@ -59,6 +60,12 @@ def torchvision() -> ModuleType:
     if find_spec("torchvision") is None:
         pytest.skip("NOT COMPARED WITH TORCHVISION: it is not installed; `make adapters` installs it (extra `peers`)")
     return import_torchvision()[0]
+
+
+@pytest.fixture(scope="session")
+def browser() -> Iterator[Browser]:
+    """A headless Chromium; a test that asks for it is left to `make pages`."""
+    yield from open_browser()
 
 
 @pytest.hookimpl(tryfirst=True)

@@ -64,7 +64,7 @@ def train_predictor(sample: Batch) -> Predictor:
 
 
 def make_question(transforms: TransformSet, targets: Tensor, **changes: Any) -> Question:
-    asked = {"confidence": 0.95, "cap": 10.0, "epsilon": 0.8, **changes}
+    asked = {"confidence": 0.95, "cap": 10.0, "available": len(targets), "epsilon": 0.8, **changes}
     return Question(transforms, targets.numpy(), CLASSES, (3, 20, 20), **asked)
 
 

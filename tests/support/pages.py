@@ -131,7 +131,7 @@ def write_run(
                 "seconds": seconds,
                 "constraint_loss": [slack + 1 - share + (epsilon or 0.0)] * n,
                 "gamma": [gamma * min(2 * share, 1)] * n,
-                "acceptance": [0.7] * n,
+                "acceptance": [0.8 - 0.1 * share] * n,
                 "entropy": [1.3 - 0.1 * share] * n,
                 "out_of_reach": [False] * n,
                 "kept": [{op: [1 + k * (op == "Rotate") for k in range(n_levels)] for op in OPS}] * n,

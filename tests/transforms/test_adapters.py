@@ -397,7 +397,7 @@ def test_magnitude_that_is_no_seed_is_refused(seed: float, grey: Tensor) -> None
 @pytest.mark.parametrize("name", adapters.LIBRARIES)
 def test_missing_library_is_named_with_the_command_that_installs_it(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(adapters, "find_spec", lambda _: None)
-    with pytest.raises(ImportError, match=f"adapters.{name} needs {name}, .*: pip install {name}$"):
+    with pytest.raises(ImportError, match=f"adapters.{name} needs {name}, .*: pip install 'invaug\\[peers\\]'$"):
         getattr(adapters, name)(object())
 
 

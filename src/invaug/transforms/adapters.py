@@ -136,6 +136,6 @@ def _check_origin(library: str, transform: Any) -> None:
     if library in origins:
         return
     if not others and find_spec(library) is None:
-        raise ImportError(f"adapters.{library} needs {library}, which is not installed: pip install {library}")
+        raise ImportError(f"adapters.{library} needs {library}, which is not installed: pip install 'invaug[peers]'")
     hint = others[0] if others else "for a function of one image use adapters.per_image"
     raise TypeError(f"transform must be an object of {library}, got {type(transform).__name__}: {hint}")

@@ -26,6 +26,7 @@ from invaug.lab.report.sections.certificate import document
 from invaug.lab.report.terminal import print_document
 from invaug.lab.run.record import read
 from invaug.lab.train.signals import Stopped
+from tests.support.browser import Browser
 from tests.support.runs import train, write_digits
 
 
@@ -104,6 +105,48 @@ def test_the_tables_say_the_same(
         *sets.wide().names,
     ):
         assert words in output.out
+
+
+@pytest.mark.parametrize(("width", "scheme"), [(1280, "light"), (1280, "dark"), (390, "light")])
+def test_a_browser_shows_the_verdict_and_cuts_off_nothing(
+    browser: Browser, default: Path, width: int, scheme: str
+) -> None:
+    text = refuse_constants((default / "certificate.json").read_text())["constraints"][0]["verdict"]["text"]
+    browser.open((default / "report.html").as_uri(), width, scheme=scheme)
+    left, right, shown = browser.run(
+        "const p = [...document.querySelectorAll('p')].find(p => "
+        "/^(Holds|Does not hold|Cannot tell)/.test(p.textContent)); const b = p.getBoundingClientRect();"
+        "return [b.left, b.right, p.textContent]"
+    )
+    assert shown == text
+    assert 0 <= left < right <= width
+    assert browser.run("return document.documentElement.scrollWidth") <= width
+    assert browser.complaints() == []
+
+
+@pytest.mark.parametrize(
+    ("answer", "needed", "command"),
+    [
+        ("holds", None, "invaug export {run}"),
+        ("no level", None, "invaug export {run}"),
+        ("does not hold", None, "invaug insights {data}"),
+        ("cannot tell", 90, "invaug certify {run} --images 90"),
+        ("cannot tell", 900, "invaug insights {data}"),
+    ],
+)
+def test_the_last_line_is_the_next_command(
+    certified_run: Path,
+    data: Path,
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+    answer: str,
+    needed: int | None,
+    command: str,
+) -> None:
+    verdict = {"answer": answer, "text": "", "context": [], "images_needed": needed}
+    monkeypatch.setattr(certify, "judge", lambda *_: verdict)
+    certified(certified_run, as_json=False)
+    assert capsys.readouterr().out.splitlines()[-1] == f"next: {command.format(run=certified_run, data=data)}"
 
 
 def test_a_second_certificate_scores_nothing(certified_run: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -195,18 +238,45 @@ def test_families_have_a_certificate_each(data: Path, tmp_path: Path, capsys: py
     assert all(f"certified-{i}" in html for i in (1, 2, 3))
 
 
-def test_an_epsilon_for_operations_in_a_row_is_not_held_against_each_by_itself(
-    data: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    train(data, tmp_path / "run", model="cnn-small", epochs=1, n_levels=2)  # the default: two in a row
-    capsys.readouterr()
-    certified(tmp_path / "run", 20)
-    report = refuse_constants(capsys.readouterr().out)
-    assert report["epsilon"] is None
-    assert {report["constraints"][0][law]["verdict"] for law in ("uniform", "lambda_c", "worst")} == {None}
-    assert any(
-        note.startswith("trained with 2 operations in sequence, certified under each") for note in report["notes"]
-    )
+@pytest.fixture(scope="module")
+def default(data: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A run with default settings, two operations in sequence and a level that a rule sets, certified."""
+    folder = tmp_path_factory.mktemp("default") / "run"
+    train(data, folder, model="cnn-small", epochs=1, n_levels=2)
+    certified(folder, 60)
+    return folder
+
+
+def test_the_default_is_held_to_its_level_on_the_sequences_it_trains_on(default: Path) -> None:
+    report = refuse_constants((default / "certificate.json").read_text())
+    (found,) = report["constraints"]
+    assert report["epsilon"] == found["epsilon"] == read(default)[-1]["epsilon"][0]
+    assert (found["kind"], found["depth"]) == ("sampled", 2)
+    low, high = found["trained"]["loss_interval"]
+    assert low < found["trained"]["loss"] < high
+    expected = "holds" if high <= found["epsilon"] else "does not hold" if low > found["epsilon"] else "cannot tell"
+    assert found["verdict"]["answer"] == expected
+    assert found["verdict"]["text"].lower().startswith(expected)
+    assert "random sequences of 2 operations (kept by chains of 2 draws, as in training)" in found["verdict"]["text"]
+
+
+def test_each_operation_of_a_sequence_keeps_its_worst_case_but_has_no_level(default: Path) -> None:
+    (found,) = refuse_constants((default / "certificate.json").read_text())["constraints"]
+    alone = found["alone"]
+    assert (alone["kind"], set(alone["operations"])) == ("exact", set(sets.mild().names))
+    assert {alone[law]["verdict"] for law in ("uniform", "lambda_c", "worst")} == {None}
+
+
+def test_page_and_terminal_give_the_verdict_of_the_document(default: Path) -> None:
+    report = refuse_constants((default / "certificate.json").read_text())
+    text = report["constraints"][0]["verdict"]["text"]
+    assert text.replace("'", "&#x27;") in (default / "report.html").read_text()
+    console = Console(width=2000)
+    with console.capture() as captured:
+        print_document(document(report, "run"), console)
+    assert text in captured.get()
+    assert "2 operations in sequence" in captured.get()
+    assert "each operation alone" in captured.get()
 
 
 def test_a_method_without_a_bound_has_no_verdict(
@@ -218,7 +288,8 @@ def test_a_method_without_a_bound_has_no_verdict(
     report = refuse_constants(capsys.readouterr().out)
     assert report["epsilon"] is None
     assert report["constraints"][0]["uniform"]["verdict"] is None
-    assert "the run has no bound on it" in (tmp_path / "run" / "report.html").read_text()
+    assert report["constraints"][0]["verdict"]["answer"] == "no level"
+    assert "No level to hold" in (tmp_path / "run" / "report.html").read_text()
 
 
 @pytest.mark.parametrize(

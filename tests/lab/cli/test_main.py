@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import subprocess
 import sys
 from collections.abc import Callable
@@ -14,6 +15,7 @@ import numpy as np
 import pytest
 from typer.testing import CliRunner
 
+import invaug as invaug_package
 from invaug.lab.cli.main import app, main
 from invaug.lab.config import build as configs
 from invaug.lab.config.schema import PLACES, RECORDS
@@ -80,11 +82,53 @@ def test_default_job_ends_with_a_table_and_where_run_and_report_are(tmp_path: Pa
     done = call("train", "--epochs", "1", "--per-class", "20", "--threads", "1")
     assert done.code == 0, done.err
     assert "transformed" in done.out
-    run, report = done.out.strip().splitlines()[-2:]
+    run, report, after = done.out.strip().splitlines()[-3:]
     assert run == "run: runs/digits-constrained"
+    assert after.startswith("next: open the report; use the network: invaug predict runs/digits-constrained IMAGE…")
     assert report == "report: runs/digits-constrained/report.html"
     assert (tmp_path / report.removeprefix("report: ")).exists()
     assert (tmp_path / "runs" / "digits-constrained" / "record.jsonl").exists()
+
+
+def test_a_quiet_run_prints_only_where_it_is(data: Path, tmp_path: Path, call: Call) -> None:
+    done = call("train", str(data), "--epochs", "1", "--threads", "1", "--quiet")
+    assert (done.code, done.out, done.err) == (0, "runs/some-digits-constrained\n", "")
+    assert (tmp_path / "runs" / "some-digits-constrained" / "report.html").exists()
+
+
+def test_a_dry_run_says_what_would_be_trained_and_writes_nothing(data: Path, tmp_path: Path, call: Call) -> None:
+    done = call("train", str(data), "--threads", "1", "--dry-run")
+    recipe, method = done.out.splitlines()
+    expected = r"256 train / 128 test, 28 px, cnn-small, batch 8, 32 steps × 30 epochs, flips off, about \d+ (s|min)"
+    assert re.fullmatch(expected, recipe)
+    assert method == "invaug (mild set, epsilon set by the resilient rule) on some-digits"
+    (plan,) = json.loads(call("train", str(data), "--threads", "1", "--dry-run", "--json").out)
+    assert (plan["run"], plan["steps_per_epoch"]) == ("runs/some-digits-constrained", 32)
+    assert plan["seconds"] > 0
+    assert plan["config"]["lr"] == 0.025
+    together = call("train", str(data), "--threads", "1", "--dry-run", "--compare", "--batch-size", "64")
+    recipe, methods = together.out.splitlines()
+    assert re.search(r"batch 64, 4 steps × 100 epochs, flips off, about \d+ (s|min) in all$", recipe)
+    assert methods.startswith("3 trainings: none, trivial, invaug (mild set")
+    assert not list(tmp_path.iterdir())
+
+
+def test_the_first_line_comes_before_torch_is_loaded(tmp_path: Path) -> None:
+    (tmp_path / "torch.py").write_text("raise ImportError('torch was imported')")
+    done = invaug("train", folder=tmp_path, PYTHONPATH=f"{tmp_path}{os.pathsep}{os.environ.get('PYTHONPATH', '')}")
+    assert done.stderr.splitlines()[0] == "loading PyTorch, which takes a few seconds"
+    assert "torch was imported" in done.stderr
+
+
+def test_the_version_is_that_of_the_package(call: Call) -> None:
+    done = call("--version")
+    assert (done.code, done.out) == (0, f"invaug {invaug_package.__version__}\n")
+
+
+@pytest.mark.parametrize("flags", [["--only", "Rotate,ShearX"], ["--only", "Rotate", "--only", "ShearX,"]])
+def test_lists_are_given_by_commas_or_by_repeating_the_flag(flags: list[str], data: Path, call: Call) -> None:
+    done = call("train", str(data), "--threads", "1", "--dry-run", "--json", *flags)
+    assert json.loads(done.out)[0]["config"]["only"] == ["Rotate", "ShearX"]
 
 
 def test_closed_pipe_does_not_kill_training(
@@ -150,6 +194,8 @@ WRONG = {
     "device not there": (["--device", "cuda"], "cuda"),
     "policy missing": (["--method", "deepaa"], "--policy"),
     "resume nothing": (["--resume", "--out", "nowhere"], "nowhere"),
+    "too few images": (["--per-class", "3", "--batch-size", "128", "--drop-last"], "30 images are too few"),
+    "too few to compare": (["--per-class", "3", "--batch-size", "64", "--drop-last", "--compare"], "too few"),
 }
 
 
@@ -176,7 +222,7 @@ VERBS = [str(command.name or getattr(command.callback, "__name__", "")) for comm
 
 
 def test_every_verb_is_registered() -> None:
-    reading = {"evaluate", "certify", "export", "predict", "report", "watch", "scan", "ls", "show"}
+    reading = {"evaluate", "certify", "export", "predict", "report", "watch", "scan", "ls", "show", "gallery"}
     assert set(VERBS) == {"train", "tune", "insights", "reproduce", *reading}
 
 

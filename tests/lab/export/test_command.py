@@ -235,7 +235,7 @@ def test_a_full_disk_leaves_nothing_behind(grey: Made, tmp_path: Path, monkeypat
 
 def test_onnx_that_is_not_installed_is_named_with_the_command(grey: Made, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(export, "find_spec", lambda name: None)
-    with pytest.raises(UserError, match="needs onnx, which is not installed: pip install onnx"):
+    with pytest.raises(UserError, match=r"needs onnx, which is not installed: pip install 'invaug\[onnx\]'$"):
         export_run(grey.folder, "onnx", None)
 
 

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import io
 import json
+import re
+import sys
 from pathlib import Path
 
 import numpy as np
@@ -12,6 +14,7 @@ import torch
 from PIL import Image
 from torch import Tensor
 
+from invaug.lab.cli.main import main
 from invaug.lab.errors import UserError
 from invaug.lab.export import predict
 from invaug.lab.export.predict import predict_files
@@ -70,20 +73,64 @@ def test_images_of_other_kinds_are_brought_to_the_runs(made: Made, tmp_path: Pat
         assert other["predictions"] == first["predictions"]
 
 
-def test_a_missing_image_is_named(grey: Made, tmp_path: Path) -> None:
-    with pytest.raises(UserError, match=r"cannot read image .*gone\.png: No such file"):
-        predict_files(grey.folder, [tmp_path / "gone.png"], top=1)
+def test_every_image_below_a_folder_is_classified(grey: Made, tmp_path: Path, digits: Tensor) -> None:
+    (tmp_path / "deep" / "er").mkdir(parents=True)
+    loose, first = saved(tmp_path, digits, 1), saved(tmp_path / "deep", digits, 2)
+    second = saved(tmp_path / "deep" / "er", digits, 1)
+    for name in ("notes.txt", ".hidden.png"):
+        (tmp_path / "deep" / name).write_text("no image")
+    rows = predict_files(grey.folder, [*loose, tmp_path / "deep"], top=1)
+    assert [row["file"] for row in rows] == [*map(str, loose), *map(str, first), *map(str, second)]
+    assert rows[0]["predictions"] == rows[1]["predictions"] == rows[3]["predictions"]
 
 
-def test_a_corrupt_image_is_named(grey: Made, tmp_path: Path, digits: Tensor) -> None:
+@pytest.fixture
+def bad(tmp_path: Path, digits: Tensor) -> list[Path]:
     buffer = io.BytesIO()
     Image.fromarray(digits[0, 0].numpy()).save(buffer, "png")
-    half, text = tmp_path / "half.png", tmp_path / "text.png"
+    half, text, empty = tmp_path / "half.png", tmp_path / "text.png", tmp_path / "empty"
     half.write_bytes(buffer.getvalue()[:90])
     text.write_text("<html>")
-    for path in (half, text):
-        with pytest.raises(UserError, match=f"cannot read image .*{path.name}"):
-            predict_files(grey.folder, [path], top=1)
+    empty.mkdir()
+    return [half, text, empty, tmp_path / "gone.png"]
+
+
+def test_files_that_cannot_be_read_leave_the_others_as_they_are(
+    grey: Made, bad: list[Path], tmp_path: Path, digits: Tensor, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(predict, "BATCH", 3)
+    good = saved(tmp_path, digits, 3)
+    rows = predict_files(grey.folder, [good[0], *bad, *good[1:]], top=2)
+    assert [row for row in rows if "predictions" in row] == predict_files(grey.folder, good, top=2)
+    messages = [row["error"] for row in rows if "error" in row]
+    assert [row["file"] for row in rows if "error" in row] == list(map(str, bad))
+    for message, expected in zip(
+        messages, ("image .*half", "image .*text", "folder .*empty", "image .*gone"), strict=True
+    ):
+        assert re.match(f"cannot read {expected}.*: ", message)
+    assert messages[-1].endswith("gone.png: No such file or directory")
+
+
+@pytest.mark.parametrize(("n_good", "n_bad", "code"), [(2, 0, 0), (2, 4, 1), (0, 4, 2)])
+def test_the_exit_code_says_whether_all_some_or_none_could_be_read(
+    n_good: int,
+    n_bad: int,
+    code: int,
+    grey: Made,
+    bad: list[Path],
+    tmp_path: Path,
+    digits: Tensor,
+    monkeypatch: pytest.MonkeyPatch,
+    capfd: pytest.CaptureFixture[str],
+) -> None:
+    files = [*saved(tmp_path, digits, n_good), *bad[:n_bad]]
+    monkeypatch.setattr(sys, "argv", ["invaug", "predict", str(grey.folder), *map(str, files)])
+    with pytest.raises(SystemExit) as ended:
+        main()
+    out, err = capfd.readouterr()
+    assert ended.value.code == code
+    assert len(out.splitlines()) == n_good
+    assert [line.startswith("invaug: cannot read ") for line in err.splitlines()] == [True] * n_bad
 
 
 def test_a_run_on_four_channels_takes_no_image_files(tmp_path: Path, digits: Tensor) -> None:

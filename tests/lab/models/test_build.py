@@ -25,7 +25,7 @@ def test_names_may_be_written_in_capitals() -> None:
 WRONG = [
     ("wrn-12-2", (3, 32, 32), r"^the depth of wrn-12-2 must be 6n \+ 4 \(10, 16, 22, 28, 34, 40\), got 12$"),
     ("wrn-4-2", (3, 32, 32), r"must be 6n \+ 4"),
-    ("wrn-16-0", (3, 32, 32), r"^unknown model wrn-16-0, did you mean wrn-16-"),
+    ("wrn-16-0", (3, 32, 32), r"^unknown model wrn-16-0 \(timm .*\), did you mean wrn-16-"),
     ("resnet-9", (3, 32, 32), r"^the depth of resnet-9 must be 6n \+ 2 .* got 9$"),
     (
         "cnn",
@@ -33,11 +33,11 @@ WRONG = [
         r"^model cnn needs .* at least 28 px, got 27 x 28: use mlp, .*--image-size 28$",
     ),
     ("conv-24", (3, 32, 7), r"^model conv-24 needs images of at least 8 px, got 32 x 7: use mlp, or enlarge"),
-    ("conv-0", (3, 32, 32), r"^unknown model conv-0, did you mean"),
+    ("conv-0", (3, 32, 32), r"^unknown model conv-0 \(timm .*\), did you mean"),
     ("cnn-small", (1, 28, 7), r"^model cnn-small needs images of at least 8 px, got 28 x 7: use mlp, or enlarge"),
-    ("wrn40-2", (3, 32, 32), r"^unknown model wrn40-2, did you mean wrn-40-2"),
-    ("zzzzzzz", (3, 32, 32), r"^unknown model zzzzzzz, choose one of cnn, cnn-small, conv-24, mlp, "),
-    ("", (3, 32, 32), r"^unknown model , choose one of"),
+    ("wrn40-2", (3, 32, 32), r"^unknown model wrn40-2 \(timm .*\), did you mean wrn-40-2"),
+    ("zzzzzzz", (3, 32, 32), r"^unknown model zzzzzzz \(timm .*\), choose one of cnn, cnn-small, conv-24, mlp, "),
+    ("", (3, 32, 32), r"^unknown model  \(timm .*\), choose one of"),
 ]
 
 
@@ -85,8 +85,11 @@ def test_unknown_timm_names_are_answered_with_the_nearest() -> None:
 
 @pytest.mark.usefixtures("no_timm")
 def test_timm_that_is_not_installed_is_said_to_be_missing() -> None:
-    with pytest.raises(UserError, match="which is not installed: pip install timm"):
+    way_out = r"timm models need timm, which is not installed: pip install 'invaug\[timm\]'"
+    with pytest.raises(UserError, match=f"^{way_out}$"):
         build_model("timm:resnet18", 10, (3, 32, 32))
+    with pytest.raises(UserError, match=rf"^unknown model resnet18 \({way_out}\), did you mean resnet-18"):
+        build_model("resnet18", 10, (3, 32, 32))
 
 
 def test_timm_that_does_not_import_says_why(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -97,7 +100,9 @@ def test_timm_that_does_not_import_says_why(monkeypatch: pytest.MonkeyPatch) -> 
     monkeypatch.setattr(build, "import_module", broken)
     with pytest.raises(UserError, match=r"^timm is installed but cannot be imported: operator torchvision::nms"):
         build_model("timm:resnet18", 10, (3, 32, 32))
-    with pytest.raises(UserError, match=r"^unknown model resnet18, did you mean resnet-18"):
+    with pytest.raises(
+        UserError, match=r"^unknown model resnet18 \(timm is installed but .*\), did you mean resnet-18"
+    ):
         build_model("resnet18", 10, (3, 32, 32))
 
 

@@ -1,101 +1,27 @@
-"""The page in a real browser, driven over the WebDriver protocol: no further dependency than Chromium itself."""
+"""The page in a real browser."""
 
 from __future__ import annotations
 
 import base64
 import json
-import shutil
-import socket
-import subprocess
 import threading
 import time
 import urllib.error
 import urllib.request
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
 import pytest
 
 from invaug.lab.errors import UserError
 from invaug.lab.report.command import report_runs
 from invaug.lab.report.watch import Server, watch_runs
+from tests.support.browser import Browser
 from tests.support.pages import HOSTILE, hostile_page, sweep, with_families, write_run
 
-CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
-DRIVER = shutil.which("chromedriver")
-FLAGS = ["--headless=new", "--no-sandbox", "--disable-gpu", "--disable-dev-shm-usage", "--hide-scrollbars"]
 PIXEL = base64.b64decode(
     "iVBORw0KGgoAAAANSUhEUgAAAAEAAAABCAYAAAAfFcSJAAAADUlEQVR42mNk+M9QDwADhgGAWjR9awAAAABJRU5ErkJggg=="
 )
-
-
-class Browser:
-    """A headless Chromium."""
-
-    def __init__(self, port: int) -> None:
-        self.root = f"http://127.0.0.1:{port}"
-        options = {"binary": CHROMIUM, "args": FLAGS}
-        wanted = {"browserName": "chrome", "goog:chromeOptions": options, "goog:loggingPrefs": {"browser": "ALL"}}
-        found = self.ask("POST", "/session", {"capabilities": {"alwaysMatch": wanted}})
-        self.root += f"/session/{found['sessionId']}"
-
-    def ask(self, method: str, path: str, body: dict[str, Any] | None = None) -> Any:
-        data = None if body is None else json.dumps(body).encode()
-        kind = {"Content-Type": "application/json"}
-        request = urllib.request.Request(self.root + path, data, kind, method=method)  # noqa: S310
-        with urllib.request.urlopen(request, timeout=60) as answer:  # noqa: S310
-            return json.loads(answer.read())["value"]
-
-    def tell(self, command: str, **parameters: Any) -> Any:
-        return self.ask("POST", "/goog/cdp/execute", {"cmd": command, "params": parameters})
-
-    def open(self, url: str, width: int = 1280, height: int = 900, scheme: str = "light") -> None:
-        media = [{"name": "prefers-color-scheme", "value": scheme}]
-        self.tell("Emulation.setEmulatedMedia", media="screen", features=media)
-        self.tell("Emulation.setDeviceMetricsOverride", width=width, height=height, deviceScaleFactor=1, mobile=False)
-        self.ask("POST", "/url", {"url": url})
-
-    def run(self, script: str) -> Any:
-        return self.ask("POST", "/execute/sync", {"script": script, "args": []})
-
-    def complaints(self) -> list[str]:
-        return [entry["message"] for entry in self.ask("POST", "/se/log", {"type": "browser"})]
-
-    def picture(self, path: Path, whole: bool = True) -> None:
-        found = self.tell("Page.captureScreenshot", captureBeyondViewport=whole)
-        path.write_bytes(base64.b64decode(found["data"]))
-
-
-def start_driver() -> tuple[subprocess.Popen[bytes], int]:
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        port = free.getsockname()[1]
-    command, quiet = [str(DRIVER), f"--port={port}"], subprocess.DEVNULL
-    process = subprocess.Popen(command, stdout=quiet, stderr=quiet)  # noqa: S603
-    for _ in range(100):
-        try:
-            urllib.request.urlopen(f"http://127.0.0.1:{port}/status", timeout=5).close()
-            break
-        except OSError:
-            time.sleep(0.1)
-    return process, port
-
-
-@pytest.fixture(scope="module")
-def browser() -> Iterator[Browser]:
-    if not CHROMIUM or not DRIVER:
-        pytest.skip("THE PAGE WAS NOT LOOKED AT: no chromium and chromedriver here (apt-get install chromium-driver)")
-    process, port = start_driver()
-    opened: list[Browser] = []
-    try:
-        opened.append(Browser(port))
-        yield opened[0]
-    finally:
-        for one in opened:
-            one.ask("DELETE", "")
-        process.terminate()
-        process.wait(20)
 
 
 @pytest.fixture(scope="module")
@@ -113,7 +39,8 @@ def page_of_many(tmp_path_factory: pytest.TempPathFactory) -> str:
         "gallery": [{"class": "a", "original": image, "proposals": [proposal]}],
         "hardest": [{"class": "a", "original": image, "clean": 0.1, "seen": "b", **proposal}],
     }
-    (runs[1] / "evaluation.json").write_text(json.dumps(evaluation))
+    for run in runs[1:3]:  # the second is of the best experiment
+        (run / "evaluation.json").write_text(json.dumps(evaluation))
     return report_runs(runs, folder / "report.html")[0].as_uri()
 
 
@@ -144,6 +71,50 @@ def page_of_ten(tmp_path_factory: pytest.TempPathFactory) -> str:
     run = write_run(tmp_path_factory.mktemp("ten") / "a", n_constraints=10)
     with_families(run, *(f"a family of name {i}" for i in range(10)))
     return report_runs([run])[0].as_uri()
+
+
+CONTRASTS = """
+const part = (c) => { c /= 255; return c <= 0.04045 ? c / 12.92 : ((c + 0.055) / 1.055) ** 2.4; };
+const light = (e, key) => { const [r, g, b] = getComputedStyle(e)[key].match(/[0-9.]+/g).map(Number);
+  return 0.2126 * part(r) + 0.7152 * part(g) + 0.0722 * part(b); };
+const paper = light(document.body, "backgroundColor");
+return [...document.querySelectorAll("h1, .verdict, .answers dt, .answers dd")].map((e) => {
+  const [low, high] = [light(e, "color"), paper].sort((a, b) => a - b); return (high + 0.05) / (low + 0.05); });
+"""  # of the words at the top, as WCAG defines contrast
+
+
+@pytest.mark.parametrize(("width", "scheme"), [(1280, "light"), (1280, "dark"), (390, "light")])
+@pytest.mark.parametrize("which", ["page_of_many", "page_of_ten"])
+def test_the_page_begins_with_its_answers(
+    browser: Browser, request: pytest.FixtureRequest, which: str, width: int, scheme: str
+) -> None:
+    browser.open(request.getfixturevalue(which), width, scheme=scheme)
+    tops = (
+        "[...document.querySelectorAll('h1, .verdict, .answers, .tiles, h2')].map(e => e.getBoundingClientRect().top)"
+    )
+    assert browser.run(f"const tops = {tops}; return tops.every((top, i) => !i || tops[i - 1] < top)")
+    assert "test images correctly" in browser.run("return document.querySelector('.verdict').innerText")
+    assert "invaug " in browser.run("return document.querySelector('.answers code').innerText")
+    assert browser.run("return document.documentElement.scrollWidth") <= width
+    assert min(browser.run(CONTRASTS)) >= 4.5
+    outside = "e => e.getBoundingClientRect().right > innerWidth || e.scrollWidth > e.clientWidth + 1"
+    assert (
+        browser.run(f"return [...document.querySelectorAll('.answers dd, .answers code')].filter({outside}).length")
+        == 0
+    )
+
+
+@pytest.mark.parametrize("which", ["page_of_many", "page_of_ten"])
+def test_no_table_is_clipped_on_a_phone(browser: Browser, request: pytest.FixtureRequest, which: str) -> None:
+    browser.open(request.getfixturevalue(which), 390)
+    browser.run("document.querySelectorAll('details').forEach(box => { box.open = true; })")
+    clipped = browser.run(
+        "return [...document.querySelectorAll('.scroll')].filter(box => box.scrollWidth > box.clientWidth)"
+        ".map(box => box.querySelector('caption').textContent)"
+    )
+    assert clipped == []
+    names = "[...document.querySelectorAll('table.stacked tbody tr:first-child td')].map(cell => cell.dataset.name)"
+    assert "experiment" in browser.run(f"return {names}") or "constraint" in browser.run(f"return {names}")
 
 
 def test_labels_can_be_read_on_a_phone(browser: Browser, page_of_many: str) -> None:
@@ -198,7 +169,7 @@ def test_values_are_read_by_pointer_and_by_keyboard(browser: Browser, page_of_ma
     browser.tell("Input.dispatchKeyEvent", type="keyDown", key="Home")
     assert browser.run(said).startswith("epoch 1: e1.0-0")
     browser.run("document.querySelector('#pareto circle').focus()")
-    assert "trivial: " in browser.run("return document.querySelector('#pareto .readout').textContent")
+    assert "TrivialAugment: " in browser.run("return document.querySelector('#pareto .readout').textContent")
 
 
 def test_the_page_prints(browser: Browser, page_of_many: str) -> None:

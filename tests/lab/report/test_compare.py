@@ -22,7 +22,7 @@ from tests.support.pages import (
 def test_seeds_of_one_experiment_belong_together_under_what_differs(tmp_path: Path) -> None:
     groups = group_runs(read_runs(sweep(tmp_path)))
     assert [group.label for group in groups] == [
-        "trivial",
+        "TrivialAugment",
         "invaug, epsilon 0.6, n_steps 1",
         "invaug, epsilon 1, n_steps 1",
         "invaug, epsilon 1.6, n_steps 1",
@@ -42,14 +42,13 @@ def test_constraints_of_several_runs_have_their_columns(tmp_path: Path) -> None:
 
 def test_differences_are_paired_by_seed_against_the_plainest_method(tmp_path: Path) -> None:
     (table,) = compare.differences(group_runs(read_runs(sweep(tmp_path))))
-    assert "minus that of trivial" in table.title
+    assert "minus that of TrivialAugment" in table.title
     assert table.rows[1] == ("invaug, epsilon 1, n_steps 1", 3, "+6.00", "+6.00 to +6.00")
 
 
 def test_one_common_seed_has_a_difference_and_no_interval(tmp_path: Path) -> None:
     runs = read_runs([write_run(tmp_path / "a", method="trivial"), write_run(tmp_path / "b", accuracy=0.95)])
-    assert compare.differences(group_runs(runs))[0].rows == (("invaug", 1, "+5.00", "one common seed: no interval"),)
-    assert "too few common seeds" in compare.verdict(group_runs(runs))
+    assert compare.differences(group_runs(runs))[0].rows == (("invaug", 1, "+5.00", "one seed: no interval"),)
 
 
 def test_runs_that_vary_everything_have_every_comparison(tmp_path: Path) -> None:

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from invaug.lab.config import build as configs
-from invaug.lab.config.resolve import resolve
+from invaug.lab.config.resolve import Facts, resolve
 from invaug.lab.data.load import load_dataset
 from invaug.lab.reproduce import cells, full
 from invaug.lab.train import problem
@@ -189,4 +189,6 @@ def test_the_rule_halves_epsilon_where_gamma_vanished_and_doubles_it_elsewhere(g
 def problem_of(settings):
     config = configs.build({**settings, "data": "digits", "workers": 0})
     loaded = load_dataset("digits", per_class=2)
-    return problem.build_problem(resolve(config, loaded), loaded, lambda images: images)
+    return problem.build_problem(
+        resolve(config, Facts(loaded.classes, len(loaded.train), loaded.image_shape)), loaded, lambda images: images
+    )

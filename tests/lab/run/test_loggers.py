@@ -6,6 +6,7 @@ import csv
 import json
 import math
 import os
+import re
 import struct
 import sys
 from collections.abc import Iterator
@@ -17,6 +18,7 @@ import pytest
 from invaug.lab.config.build import build
 from invaug.lab.errors import UserError
 from invaug.lab.run import loggers, record
+from tests.support.runs import train, write_digits
 
 ROWS: list[dict[str, Any]] = [
     {"epoch": 1, "loss": 0.5, "gamma": [0.25, 0.75], "kept": [{"Rotate": [0, 2, 1], "Solarize": [0, 0, 0]}], "n": "a"},
@@ -201,9 +203,16 @@ def test_a_missing_library_is_named_with_the_command_that_brings_it(
     name: str, module: str, package: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setitem(sys.modules, module, None)
-    message = f"--log {name} needs {package}, which is not installed: pip install {package}"
-    with pytest.raises(UserError, match=message), loggers.open_logs([name], tmp_path / "run"):
+    message = f"--log {name} needs {package}, which is not installed: pip install 'invaug[{name}]'"
+    with pytest.raises(UserError, match=re.escape(message)), loggers.open_logs([name], tmp_path / "run"):
         pass
+    assert not (tmp_path / "run").exists()
+
+
+def test_a_missing_library_is_noticed_before_a_run_begins(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(loggers, "find_spec", lambda _: None)
+    with pytest.raises(UserError, match=r"--log wandb needs wandb, .* pip install 'invaug\[wandb\]'$"):
+        train(write_digits(tmp_path), tmp_path / "run", log=["csv", "wandb"])
     assert not (tmp_path / "run").exists()
 
 

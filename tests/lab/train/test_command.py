@@ -20,11 +20,12 @@ from invaug.lab.data.load import load_dataset
 from invaug.lab.errors import UserError
 from invaug.lab.models.build import build_model
 from invaug.lab.report.read import read_runs
-from invaug.lab.report.sections.words import verdict
+from invaug.lab.report.sections.words import meanings, verdict
 from invaug.lab.run import checkpoint
 from invaug.lab.run.folder import load, read_config
 from invaug.lab.run.record import read
 from invaug.lab.train import schedule as schedules
+from invaug.lab.train.course import course_of
 from invaug.lab.train.finish import Finish
 from invaug.lab.train.loop import RunError
 from invaug.lab.train.problem import METHODS, build_problem
@@ -112,14 +113,21 @@ def test_the_rule_says_where_epsilon_and_gamma_ended(data: Path, tmp_path: Path,
     rows = read(folder)
     last, rule = rows[-1], Resilient()
     assert (summary["feasible"], summary["epsilon_chosen"]) == (None, True)
-    assert table_row(summary)["constraint"] == f"epsilon {summary['epsilon']:.2f}, by its rule"
+    assert summary["settled"] == course_of([row["gamma"][0] for row in rows]).is_settled
+    assert table_row(summary | {"settled": True})["constraint"] == f"epsilon {summary['epsilon']:.2f}, by its rule"
+    assert table_row(summary | {"settled": False})["constraint"] == "epsilon not settled yet"
     assert summary["epsilon"] == last["epsilon"][0]
     assert last["slack"][0] == pytest.approx(last["constraint_loss"][0] - last["epsilon"][0], abs=1e-5)
     assert 0 < summary["gamma"][0] <= rule.cap
     assert all(0 <= row["gamma"][0] <= rule.cap for row in rows)
     assert not any(any(row["out_of_reach"]) for row in rows)
-    said = verdict(read_runs([folder])[0])
-    assert f"γ is {rule.alpha:g} × the gap between the loss on the transformations the chain keeps" in said
+    (gamma, _) = meanings(read_runs([folder]))
+    assert f"{rule.alpha:g} × the gap between the loss on the transformations the chain keeps" in gamma
+
+
+def test_the_epsilon_of_a_short_run_is_not_settled_yet(data: Path, tmp_path: Path) -> None:
+    (summary,) = train(data, tmp_path / "run", epochs=2)
+    assert table_row(summary)["constraint"] == "epsilon not settled yet"
 
 
 def test_the_record_has_the_entropy_that_uniform_draws_would_have(default: Path) -> None:

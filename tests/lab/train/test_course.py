@@ -6,7 +6,7 @@ import math
 
 import pytest
 
-from invaug.lab.train.course import advice, course_of, out_of_reach
+from invaug.lab.train.course import advice, all_settled, course_of, out_of_reach
 
 APPROACH = [1 - math.exp(-i / 3) for i in range(1, 31)]
 
@@ -17,17 +17,29 @@ APPROACH = [1 - math.exp(-i / 3) for i in range(1, 31)]
         ([0.0] * 20, "zero"),
         ([0.002] * 20, "zero"),
         ([0.3, 0.4], "short"),
+        ([0.0] * 4, "short"),
+        ([0.001, 0.003, 0.005, 0.005, 0.009], "rising"),
+        ([0.2, 0.6, 0.9, 1.0, 1.0, 0.9, 0.8, 0.8], "moving"),
         (APPROACH, "settled"),
         ([1.0 + 0.02 * (-1) ** i for i in range(30)], "settled"),
         ([0.1 * i for i in range(1, 31)], "rising"),
         ([0.0] * 15 + [0.05 * i for i in range(15)], "rising"),
-        ([*APPROACH[:10], *(1 - 0.02 * i for i in range(20))], "turned"),
+        ([*APPROACH[:10], *(1 - 0.02 * i for i in range(20))], "moving"),
         ([*APPROACH[:10], *[0.0] * 20], "turned"),
         ([1.0, 0.9, 0.5, 0.3, 0.2, 0.2, 0.2, 0.2, 0.2, 0.2], "turned"),
     ],
 )
 def test_the_course_is_judged_by_the_last_fifths_and_the_highest(values: list[float], shape: str) -> None:
     assert course_of(values).shape == shape
+
+
+def test_gamma_has_settled_only_where_every_constraint_is_level_at_the_end() -> None:
+    level, falling = [0.5, 0.9, 1.0, 1.0, 1.0, 1.0], [0.5, 0.9, 1.0, 0.9, 0.8, 0.7]
+    assert all_settled([{"gamma": [gamma]} for gamma in level])
+    assert not all_settled([{"gamma": [gamma]} for gamma in level[:4]])
+    assert not all_settled([{"gamma": list(pair)} for pair in zip(level, falling, strict=True)])
+    assert not all_settled([{"gamma": [None]}] * 6)
+    assert course_of([0.001, 0.003, 0.005, 0.005, 0.009]).words == "is still rising: 0.009 at the end"
 
 
 def test_the_course_names_its_epochs_and_ends() -> None:

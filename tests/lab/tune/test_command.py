@@ -10,6 +10,7 @@ import subprocess
 import sys
 import time
 from dataclasses import replace
+from html import unescape
 from pathlib import Path
 
 import numpy as np
@@ -25,7 +26,7 @@ from invaug.lab.jobs import train_job
 from invaug.lab.run import folder as run
 from invaug.lab.train.display import Screen
 from invaug.lab.tune.command import TuneRequest, tune
-from invaug.lab.tune.search import as_table
+from invaug.lab.tune.outcome import as_table, verdict
 from tests.support.runs import write_digits
 
 SMALL = {"model": "cnn-small", "epochs": 2, "batch_size": 32, "workers": 0, "threads": 1, "dual_lr": 0.05}
@@ -54,7 +55,7 @@ def tuned(tmp_path_factory):
 
 def test_every_fold_is_measured_on_the_images_it_did_not_train_on(tuned):
     folder, _, trials, best = tuned
-    assert [trial.params for trial in trials] == [{"epsilon": 0.5}, {"epsilon": 2.0}]
+    assert [trial.params for trial in trials] == [{"epsilon": "auto"}, {"epsilon": 0.5}, {"epsilon": 2.0}]
     for trial in trials:
         for fold, job in enumerate(trial.jobs):
             held_out = load_dataset(str(folder / "some-digits.npz"), val_fraction=0.5, val_fold=fold).val
@@ -78,13 +79,16 @@ def test_what_is_done_is_not_trained_again_and_the_best_can_be_trained(tuned, mo
     assert told["best"] == best.params
     assert [trial["held_out_accuracy"] for trial in told["trials"]] == [t.numbers("held_out_accuracy") for t in trials]
     shown = Path(told["report"]).read_text()
-    assert "4 of 4 runs read no test image: their accuracy is on held-out training images" in shown
-    assert "4 runs on some-digits, 2 experiments" in shown
+    assert "6 of 6 runs read no test image: their accuracy is on held-out training images" in shown
+    assert "6 runs on some-digits, 3 experiments" in shown
+    assert f"{best.name}: {told['verdict']}. Train on all training images with it:" in unescape(shown)
+    top = shown[shown.index("<header") : shown.index("</header>")].replace("read no test image", "")
+    assert not [word for word in ("seed", "test", "baseline") if word in top]
     chosen = configs.read(given.out / "best.toml")
     assert (chosen["epsilon"], chosen["epochs"]) == (best.params["epsilon"], 2)
     assert configs.build(chosen).data.val_fraction == 0
     code, shown = invoke(str(folder / "some-digits.npz"), *words, *out)
-    assert f"best: epsilon={best.params['epsilon']:g}, " in shown
+    assert f"best: {best.name}, " in shown
     assert "best.toml" in shown
 
 
@@ -118,10 +122,13 @@ def test_a_model_of_the_users_own_is_tuned_for_naming_it_is_trusting_it(tmp_path
     )
     monkeypatch.syspath_prepend(tmp_path)
     given = request(tmp_path)
-    given = replace(given, settings={**given.settings, "model": "my_own_net:net", "epochs": 1}, search=("lr=0.1",))
+    given = replace(
+        given, settings={**given.settings, "model": "my_own_net:net", "epochs": 1}, search=("optimizer=sgd",)
+    )
     trials, best = tune(given, Screen(quiet=True))
-    assert [len(trial.numbers("held_out_accuracy")) for trial in trials] == [2]
+    assert [(trial.params, len(trial.numbers("held_out_accuracy"))) for trial in trials] == [({"optimizer": "sgd"}, 2)]
     assert best is trials[0]
+    assert verdict(trials, best) == "no combination is better than the default"
 
 
 SCRIPT = "import sys; from invaug.lab.cli.main import main; sys.argv = ['invaug', *sys.argv[1:]]; main()"
@@ -181,7 +188,7 @@ def test_killed_workers_and_a_stop_lose_nothing(tuned, tmp_path):
     _, said = process.communicate(timeout=300)
     assert process.returncode == 143, said
     assert "invaug: stopped and saved; resume with: invaug tune some-digits.npz" in said
-    assert 0 < len(outcomes(tmp_path)) < 4
+    assert 0 < len(outcomes(tmp_path)) < 6
     given = TuneRequest({"data": "some-digits.npz", **SMALL}, (LEVELS,), folds=2, out=tmp_path / "tuned")
     with contextlib.chdir(tmp_path):
         tune(given, Screen(quiet=True))
@@ -195,8 +202,10 @@ def test_optuna_searches_ranges_and_goes_on_with_what_it_asked(tmp_path, monkeyp
         tmp_path, search=("epsilon=0.1:2.5", "lr=0.001:0.3", "n_steps=1:2", "optimizer=sgd,adamw"), trials=3
     )
     first, best = tune(given, Screen(quiet=True))
-    assert len(first) == 3
-    for trial in first:
+    usual, *asked = first
+    assert usual.params == {"epsilon": "auto", "lr": configs.build({}).train.lr, "n_steps": 1, "optimizer": "sgd"}
+    assert len(asked) == 3
+    for trial in asked:
         assert 0.1 <= trial.params["epsilon"] <= 2.5
         assert 0.001 <= trial.params["lr"] <= 0.3
         assert trial.params["n_steps"] in (1, 2)
@@ -211,7 +220,7 @@ def test_optuna_searches_ranges_and_goes_on_with_what_it_asked(tmp_path, monkeyp
             "optimizer": kinds.CategoricalDistribution(("sgd", "adamw")),
         }
     )
-    assert first[0].params == asked_first.params
+    assert asked[0].params == asked_first.params
     monkeypatch.setattr(train_job.Trainer, "__call__", lambda *_: pytest.fail("trained again"))
     again, same = tune(given, Screen(quiet=True))
     assert [trial.params for trial in again] == [trial.params for trial in first]
@@ -221,10 +230,11 @@ def test_optuna_searches_ranges_and_goes_on_with_what_it_asked(tmp_path, monkeyp
 def test_a_combination_that_fails_is_counted_and_another_is_best(tmp_path):
     write_digits(tmp_path)
     trials, best = tune(request(tmp_path, search=("lr=1e30,0.05",)), Screen(quiet=True))
-    assert [len(trial.failures) for trial in trials] == [2, 0]
-    assert best.params == {"lr": 0.05}
+    assert [len(trial.failures) for trial in trials] == [0, 2, 0]
+    assert best in (trials[0], trials[2])
     rows = as_table(trials, best).rows
-    assert [row[-2:] for row in rows] == [(0, "best"), (2, "")]
+    assert (rows[0][-2], rows[-1][-2:]) == (0, (2, ""))
+    assert sorted(word for row in rows for word in row[-1].split(", ") if word) == ["best", "default"]
 
 
 def test_data_with_validation_images_of_its_own_needs_no_folds(tmp_path, monkeypatch):
@@ -243,8 +253,9 @@ def test_data_with_validation_images_of_its_own_needs_no_folds(tmp_path, monkeyp
         out=tmp_path / "tuned",
     )
     trials, _ = tune(given, Screen(quiet=True))
-    assert [len(trial.jobs) for trial in trials] == [1, 1]
+    assert [len(trial.jobs) for trial in trials] == [1, 1, 1]
     assert all(trial.is_complete for trial in trials)
+    assert trials[1].jobs[0].name == "epsilon 0.5, on the validation images"
 
 
 @pytest.mark.parametrize(

@@ -18,6 +18,8 @@ from invaug.lab.errors import UserError
 Array = NDArray[np.float64]
 PRIOR = 0.5  # of the beta mixture, Jeffreys': close to optimal for shares near 0 and near 1
 MAX_STAKE = 0.9  # largest share of the capital that one value can cost
+MARGIN = 2.0  # times the values whose interval would just end at a level: then it decides about four times in five
+MOST_GROWTH = 17  # factors of √2 by which a sample is thought to grow at most: 360-fold
 HALVINGS = 40  # of an interval of length 1: twelve digits
 
 
@@ -104,6 +106,21 @@ def _edge(holds: Callable[[Array], NDArray[np.bool_]], inside: Array, outside: A
         stays = holds(middle)
         inside, outside = np.where(stays, middle, inside), np.where(stays, outside, middle)
     return outside
+
+
+def n_to_decide(values: Array, level: float, confidence: float, most: float) -> int | None:
+    """Return about how many values would show on which side of a level their mean is; None if far too many.
+
+    Taken from the interval that more values like those at hand would give; rounded up to two digits.
+    """
+    for growth in range(1, MOST_GROWTH + 1):
+        n = math.ceil(len(values) * 2 ** (growth / 2))
+        low, high = interval(mean_interval(np.resize(values, n), confidence, most))
+        if high <= level or low > level:
+            wanted = math.ceil(MARGIN * n)
+            unit: int = 10 ** max(len(str(wanted)) - 2, 0)
+            return -(-wanted // unit) * unit
+    return None
 
 
 def screened_share(

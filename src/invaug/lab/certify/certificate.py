@@ -30,9 +30,15 @@ class Question:
     confidence: float
     cap: float
     """Losses are clipped here: bounds of a mean need a largest value, and cross-entropy has none."""
+    available: int
+    """Held-out images, of which `targets` are those at hand."""
     epsilon: float | None = None
+    reached: float | None = None
+    """What epsilon bounds, on training images in the last epoch."""
     n_steps: int = 0
     """Transitions of the chain the run was trained with; with more of them its law approaches λ_c."""
+    sampler: str = "metropolis_hastings"
+    """Which of its n_steps + 1 proposals the run kept: a function of `invaug.samplers`."""
 
     def share(self, right: Bools) -> dict[str, Any]:
         """Return a share of images with its Clopper–Pearson interval."""
@@ -40,17 +46,26 @@ class Question:
         ends = bounds.interval(bounds.clopper_pearson(k, n, self.confidence))
         return {"share": k / n, "right": k, "images": n, "interval": ends}
 
-    def mean_loss(self, losses: Array) -> dict[str, Any]:
-        """Return the mean loss, and the interval of the mean of the losses clipped at the cap."""
-        clipped = np.minimum(losses, self.cap)
+    def mean_loss(self, losses: Array, clipped: Array | None = None) -> dict[str, Any]:
+        """Return the mean loss, and the interval of the mean of the clipped losses: those given, or cut at the cap."""
+        clipped = np.minimum(losses, self.cap) if clipped is None else clipped
         ends = bounds.interval(bounds.mean_interval(clipped, self.confidence, self.cap))
         return {"loss": float(losses.mean()), "loss_interval": ends, "cut": int((losses > self.cap).sum())}
 
-    def loss_and_accuracy(self, losses: Array, accuracy: Array) -> dict[str, Any]:
-        """Return loss and accuracy under one law, with intervals and the verdict on epsilon."""
+    def loss_and_accuracy(self, losses: Array, accuracy: Array, clipped: Array | None = None) -> dict[str, Any]:
+        """Return loss and accuracy under one law, with intervals, and the verdict on epsilon."""
+        clipped = np.minimum(losses, self.cap) if clipped is None else clipped
         ends = bounds.interval(bounds.mean_interval(accuracy.clip(0, 1), self.confidence))
-        found = {**self.mean_loss(losses), "accuracy": float(accuracy.mean()), "accuracy_interval": ends}
-        return {**found, "verdict": verdict(found["loss_interval"], self.epsilon)}
+        found = {**self.mean_loss(losses, clipped), "accuracy": float(accuracy.mean()), "accuracy_interval": ends}
+        said, level = verdict(found["loss_interval"], self.epsilon), self.epsilon or 0.0
+        is_open = said == "cannot tell"
+        needed = bounds.n_to_decide(clipped, level, self.confidence, self.cap) if is_open else None
+        return {**found, "verdict": said, "images_needed": needed}
+
+    def loss_and_share(self, losses: Array, right: Bools) -> dict[str, Any]:
+        """Return the same where each image is right or wrong, so that its share has an exact interval."""
+        found = self.loss_and_accuracy(losses, right.astype(np.float64))
+        return found | {"accuracy_interval": self.share(right)["interval"]}
 
     def by_class(
         self, columns: Mapping[str, NDArray[Any]], share: Callable[[Bools], dict[str, Any]]
@@ -65,13 +80,13 @@ class Question:
 
 
 def verdict(ends: Sequence[float | None], epsilon: float | None) -> str | None:
-    """Return whether E[loss] <= epsilon is met, violated or not shown either way; None without an epsilon."""
+    """Return whether E[loss] <= epsilon holds, does not hold, or neither is shown; None without an epsilon."""
     low, high = ends
     if epsilon is None:
         return None
     if high is not None and high <= epsilon:
-        return "met"
-    return "violated" if low is not None and low > epsilon else "not shown"
+        return "holds"
+    return "does not hold" if low is not None and low > epsilon else "cannot tell"
 
 
 def is_finite_set(transforms: TransformSet) -> bool:
@@ -140,9 +155,24 @@ def chain_law(losses: Array, probability: Array, n_steps: int) -> Array:
     for _ in range(n_steps):
         heavier = (law * inverse)[::-1].cumsum(axis=0)[::-1] - law * inverse
         law = p * (law.cumsum(axis=0) + finite * heavier) + law * (1 - leaves)
+    return _unsort(law, order)
+
+
+def worst_law(losses: Array, probability: Array, n_steps: int) -> Array:
+    """Return the exact law of the worst of n_steps + 1 uniform proposals, one column per image."""
+    order = losses.argsort(axis=0, kind="stable")
+    none_worse = probability[order].cumsum(axis=0) ** (n_steps + 1)
+    return _unsort(np.diff(none_worse, axis=0, prepend=0.0), order)
+
+
+def _unsort(law: Array, order: NDArray[np.int64]) -> Array:
     unsorted = np.empty_like(law)
     np.put_along_axis(unsorted, order, law.clip(0.0), axis=0)
     return unsorted
+
+
+KEPT: Mapping[str, Callable[[Array, Array, int], Array]] = {"metropolis_hastings": chain_law, "worst": worst_law}
+"""The law of the views that training kept, by sampler."""
 
 
 def expected_loss(law: Array, losses: Array) -> Array:
@@ -167,6 +197,7 @@ def certify_exactly(matrix: Matrix, every: Draw, probability: Array, question: Q
     return {
         "kind": "exact",
         "transformations": len(every),
+        "clean": question.loss_and_share(clean, right_clean),
         **_by_law(losses, right, probability, question),
         "invariance_risk": question.mean_loss(invariance_losses(losses.max(axis=0), clean)),
         "all": question.share(always),
@@ -178,18 +209,17 @@ def certify_exactly(matrix: Matrix, every: Draw, probability: Array, question: Q
 
 
 def _by_law(losses: Array, right: Bools, probability: Array, question: Question) -> dict[str, Any]:
-    """Return loss and accuracy under each law; a worst case is right or wrong, so its share has an exact interval."""
+    """Return loss and accuracy under each law."""
 
     def under(law: Array) -> dict[str, Any]:
         return question.loss_and_accuracy(expected_loss(law, losses), (law * right).sum(axis=0))
 
-    n, always = question.n_steps, np.logical_and.reduce(right, axis=0)
-    worst = question.loss_and_accuracy(losses.max(axis=0), always.astype(np.float64))
+    n, kept, always = question.n_steps, KEPT[question.sampler], np.logical_and.reduce(right, axis=0)
     return {
         "uniform": under(np.broadcast_to(probability[:, None], losses.shape)),
-        "chain": under(chain_law(losses, probability, n)) | {"n_steps": n} if n else None,
+        "trained": under(kept(losses, probability, n)) if n else None,
         "lambda_c": under(lambda_c(losses, probability)),
-        "worst": worst | {"accuracy_interval": question.share(always)["interval"]},
+        "worst": question.loss_and_share(losses.max(axis=0), always),
     }
 
 

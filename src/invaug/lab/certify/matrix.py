@@ -96,14 +96,25 @@ class Adaptive:
     transforms: TransformSet
     n_images: int
     seed: int = 0
-    max_rows = 1 + N_MOST
+    n_steps: int = 0
+    """Transitions of the chains that are made of the first draws; a chain takes n_steps + 1 of them."""
+
+    @property
+    def n_first(self) -> int:
+        """Draws that every image gets: enough for one chain, in whole rounds."""
+        return max(N_FIRST, -(-(self.n_steps + 1) // N_ROUND) * N_ROUND)
+
+    @property
+    def max_rows(self) -> int:
+        """One row for the untransformed images, and one per draw."""
+        return 1 + max(N_MOST, self.n_first)
 
     def next_block(self, so_far: Matrix) -> Block | None:
         """Return some draws for each undecided image; an image's draws do not depend on which others are left."""
         done = len(so_far.losses)
         if done == 0:
             return Block(1, np.arange(self.n_images), None)
-        active = np.arange(self.n_images) if done <= N_FIRST else np.flatnonzero(decide_images(so_far) == 0)
+        active = np.arange(self.n_images) if done <= self.n_first else np.flatnonzero(decide_images(so_far) == 0)
         if done >= self.max_rows or not len(active):
             return None
         rows = (np.arange(N_ROUND)[:, None] * self.n_images + active).reshape(-1)
@@ -117,7 +128,7 @@ class Adaptive:
 
     def first_draws(self) -> Draw:
         """Return the draws that every image gets, rows first."""
-        return Draw.cat([self._draw_round(1 + done) for done in range(0, N_FIRST, N_ROUND)])
+        return Draw.cat([self._draw_round(1 + done) for done in range(0, self.n_first, N_ROUND)])
 
 
 Strategy = Exhaustive | Adaptive
@@ -239,4 +250,4 @@ def describe_set(transforms: TransformSet) -> str:
     """Return a text that differs wherever two sets do; a function is known by its code or its name."""
     names = [getattr(op.function, "code", getattr(op.function, "__qualname__", "")) for op in transforms.ops]
     ops = [vars(op) | {"function": name} for op, name in zip(transforms.ops, names, strict=True)]
-    return repr((ops, transforms.n_levels, transforms.min_level, transforms.reference_size))
+    return repr((ops, transforms.n_levels, transforms.min_level, transforms.reference_size, transforms.depth))

@@ -14,7 +14,7 @@ from invaug.lab.config.schema import PLACES, RECORDS
 
 ALL = "--help-all"
 COMMON = {
-    *("data", "data_dir", "val_fraction", "image_size", "model", "method", "preset", "set", "epsilon"),
+    *("data", "data_dir", "val_fraction", "image_size", "model", "weights", "method", "preset", "set", "epsilon"),
     *("epochs", "batch_size", "lr", "seed", "device"),
 }
 """Settings that `--help` lists; `--help-all` lists every one."""
@@ -25,6 +25,16 @@ def folder(name: str) -> Path:
     if not name:
         raise typer.BadParameter("the name is empty")
     return Path(name)
+
+
+def split_at_commas(values: list[str] | None) -> list[str] | None:
+    """Return the values of a flag that may be repeated, or list several separated by commas.
+
+    Example:
+        >>> split_at_commas(["Rotate,ShearX", "Invert"])
+        ['Rotate', 'ShearX', 'Invert']
+    """
+    return values and [part.strip() for value in values for part in value.split(",") if part.strip()]
 
 
 class GroupedCommand(TyperCommand):
@@ -84,7 +94,8 @@ def _flags(taken: set[str]) -> list[inspect.Parameter]:
         flag = "--" + name.replace("_", "-")
         kind = _flag_type(place.info.annotation)
         spelled = f"{flag}/--no-{flag[2:]}" if kind is bool else flag
-        option = typer.Option(spelled, help=_flag_help(place.info), show_default=False)
+        split = split_at_commas if kind == list[str] else None
+        option = typer.Option(spelled, help=_flag_help(place.info), show_default=False, callback=split)
         annotation: Any = Annotated[Optional[kind], option]  # noqa: UP045
         parameters.append(inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, default=None, annotation=annotation))
     return parameters
@@ -95,7 +106,8 @@ def _flag_help(field: FieldInfo) -> str:
     kind = get_args(field.annotation)[0] if get_origin(field.annotation) is list else field.annotation
     choices = f": {', '.join(get_args(kind))}" if get_origin(kind) is Literal else ""
     default = "" if field.default in (None, []) else f" [{field.default}]"
-    return f"{field.description}{choices}{default}"
+    several = "; separate several by commas" if get_origin(field.annotation) is list else ""
+    return f"{field.description}{choices}{several}{default}"
 
 
 def _flag_type(kind: Any) -> Any:

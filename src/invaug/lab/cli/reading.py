@@ -2,14 +2,15 @@
 
 import json
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, get_args
 
 import typer
 
-from invaug.lab.cli.app import DataDir, Json, Trust, app
+from invaug.lab.cli.app import DataDir, Json, Trust, announce_torch, app
 from invaug.lab.config import build
+from invaug.lab.config.schema import PLACES
 from invaug.lab.errors import UserError, nearest
-from invaug.lab.terminal import plain
+from invaug.lab.terminal import plain, say
 
 RunPath = Annotated[Path, typer.Argument(help="folder of a run")]
 
@@ -29,6 +30,7 @@ def evaluate(
 
     Example: invaug evaluate runs/a --json
     """
+    announce_torch(as_json)
     from invaug.lab.evaluate.command import evaluate_run
 
     evaluate_run(run, data, data_dir, draws, images, device, as_json, trust_model=trust_model)
@@ -49,6 +51,7 @@ def certify(
 
     Example: invaug certify runs/a --images 1000
     """
+    announce_torch(as_json)
     from invaug.lab.certify.command import certify_run
 
     certify_run(run, images, data, data_dir, confidence, device, as_json, trust_model=trust_model)
@@ -65,6 +68,7 @@ def export(
 
     Example: invaug export runs/a --to onnx -o model.onnx
     """
+    announce_torch()
     from invaug.lab.export.command import export_run
 
     print(plain(str(export_run(run, to, output, trust_model=trust_model))))
@@ -73,24 +77,29 @@ def export(
 @app.command()
 def predict(
     run: RunPath,
-    images: Annotated[list[Path], typer.Argument(help="image files")],
+    images: Annotated[list[Path], typer.Argument(help="image files, or folders of them")],
     top: Annotated[int, typer.Option(min=1, help="classes to show per image")] = 3,
     trust_model: Trust = False,
     as_json: Json = False,
 ) -> None:
-    """Classify image files.
+    """Classify image files; 1 if some cannot be read, 2 if none can.
 
-    Example: invaug predict runs/a cat.jpg dog.png
+    Example: invaug predict runs/a cat.jpg photos/
     """
+    announce_torch(as_json)
     from invaug.lab.export.predict import predict_files
 
     rows = predict_files(run, images, top, trust_model=trust_model)
+    bad = [row for row in rows if "error" in row]
+    for row in bad:
+        say(f"invaug: {row['error']}")
     if as_json:
         print(json.dumps(rows))
-        return
-    for row in rows:
-        guesses = ", ".join(f"{guess['class']} {guess['probability']:.1%}" for guess in row["predictions"])
-        print(plain(f"{row['file']}: {guesses}"))
+    else:
+        for row in (row for row in rows if "predictions" in row):
+            guesses = ", ".join(f"{guess['class']} {guess['probability']:.1%}" for guess in row["predictions"])
+            print(plain(f"{row['file']}: {guesses}"))
+    raise typer.Exit(2 if len(bad) == len(rows) else int(bool(bad)))
 
 
 RunPaths = Annotated[list[Path], typer.Argument(metavar="RUN", help="folders of runs, or folders that contain some")]
@@ -113,6 +122,29 @@ def report(
 
     for path in report_runs(runs, output, figures, tables):
         print(plain(str(path)))
+
+
+@app.command()
+def gallery(
+    transforms: Annotated[
+        str, typer.Argument(metavar="SET", help="a set (invaug ls), a config, or the folder of a run")
+    ],
+    data: Annotated[
+        str | None, typer.Argument(help="a dataset, a folder, an .npz [digits, or the run's]", show_default=False)
+    ] = None,
+    data_dir: DataDir = None,
+    images: Annotated[int, typer.Option(min=1, max=8, help="images to show")] = 2,
+    output: Annotated[
+        Path | None, typer.Option("-o", "--output", help="page to write [gallery.html; RUN/gallery.html]")
+    ] = None,
+) -> None:
+    """Write one page of a set on images of yours: each operation at its levels; of a run also what its chain kept.
+
+    Example: invaug gallery mild photos/ -o gallery.html
+    """
+    from invaug.lab.gallery.command import write_gallery
+
+    print(plain(str(write_gallery(transforms, data, data_dir, images, output))))
 
 
 @app.command()
@@ -168,6 +200,8 @@ def show(name: Annotated[str, typer.Argument(help="name of a shipped config")]) 
 
     Example: invaug show cifar10-wrn-40-2-wide-paper > mine.toml
     """
+    if name in get_args(PLACES["set"].info.annotation):
+        raise UserError(f"{name} is a set, not a config: see it with invaug gallery {name}")
     if name not in build.shipped_names():
         raise UserError(f"unknown config {name}, {nearest(name, build.shipped_names())}")
     print((build.SHIPPED / f"{name}.toml").read_text(encoding="utf-8"), end="")

@@ -6,8 +6,8 @@ from typing import Annotated, Any
 
 import typer
 
-from invaug.lab.cli.app import DataDir, Json, Trust, app
-from invaug.lab.cli.flags import GroupedCommand, HelpAll, folder, with_config
+from invaug.lab.cli.app import DataDir, Json, Trust, announce_torch, app
+from invaug.lab.cli.flags import GroupedCommand, HelpAll, folder, split_at_commas, with_config
 from invaug.lab.config import build
 from invaug.lab.environment import is_first
 from invaug.lab.errors import UserError
@@ -28,6 +28,9 @@ def train(
     out: Out = None,
     resume: Annotated[bool, typer.Option("--resume", help="resume from the last checkpoint in --out")] = False,
     compare: Annotated[bool, typer.Option("--compare", help="also plain training and TrivialAugment")] = False,
+    dry_run: Annotated[
+        bool, typer.Option("--dry-run", help="say what would be trained, how long; train nothing")
+    ] = False,
     quiet: Annotated[bool, typer.Option("--quiet", help="print only where the run is")] = False,
     as_json: Json = False,
     trust_model: Trust = False,
@@ -48,16 +51,17 @@ def train(
     """
     given = _given(data, config, settings)
     silent = quiet or as_json
+    announce_torch(silent)
     if compare:
         from invaug.lab.train.compare import compare_methods
 
-        results = compare_methods(given, out, resume=resume, quiet=silent, jobs=jobs, on=on)
+        results = compare_methods(given, out, resume=resume, quiet=silent, jobs=jobs, on=on, dry_run=dry_run)
     else:
         from invaug.lab.train.command import run_one
 
         if jobs > 1 or on != "processes":
             raise UserError("--jobs and --on need --compare, which trains several methods: add it, or leave them out")
-        results = [run_one(given, out, resume=resume, quiet=silent, trust_model=trust_model)]
+        results = [run_one(given, out, resume=resume, quiet=silent, trust_model=trust_model, dry_run=dry_run)]
     if silent and is_first():
         print(json.dumps(results) if as_json else "\n".join(plain(result["run"]) for result in results))
 
@@ -97,6 +101,7 @@ def tune(
       invaug tune cifar10 --search epsilon=0.2:2.3 --search lr=0.01:0.3 --trials 24
       invaug tune cifar10 --jobs 16 --on ray://head:10001
     """
+    announce_torch(as_json)
     from invaug.lab.tune.command import TuneRequest, run_tune
 
     given = _given(data, config, settings)
@@ -109,7 +114,10 @@ def insights(
     data_dir: DataDir = None,
     out: Out = None,
     families: Annotated[Path | None, typer.Option(help="TOML with [families.NAME] tables of your own")] = None,
-    only: Annotated[list[str] | None, typer.Option(help="ask about this family alone; may be repeated")] = None,
+    only: Annotated[
+        list[str] | None,
+        typer.Option(callback=split_at_commas, help="ask about these families alone, separated by commas"),
+    ] = None,
     seeds: Annotated[int, typer.Option(min=1, max=20, help="trainings of each kind, for the intervals")] = 3,
     rounds: Annotated[int, typer.Option(min=0, max=6, help="halvings in the search for how far one is learned")] = 3,
     images: Annotated[int, typer.Option(min=20, help="training images to use at most")] = 5000,
@@ -126,6 +134,7 @@ def insights(
 
     Example: invaug insights photos/ --out runs/photos-insights
     """
+    announce_torch(as_json)
     from invaug.lab.insights.command import InsightsRequest, run_insights
 
     size: dict[str, Any] = {"images": images, "epochs": epochs, "model": model, "image_size": image_size}
@@ -141,8 +150,13 @@ def reproduce(
     seeds: Annotated[int | None, typer.Option(min=1, max=100, help="runs of each cell [the plan's]")] = None,
     listing: Annotated[bool, typer.Option("--list", help="show every experiment, its cost, what is done")] = False,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="print every config and the cost; train nothing")] = False,
-    only: Annotated[list[str] | None, typer.Option(help="only cells with such names (*); may be repeated")] = None,
-    without: Annotated[list[str] | None, typer.Option(help="leave out cells with such names (*); the same")] = None,
+    only: Annotated[
+        list[str] | None,
+        typer.Option(callback=split_at_commas, help="only cells with such names (*), separated by commas"),
+    ] = None,
+    without: Annotated[
+        list[str] | None, typer.Option(callback=split_at_commas, help="leave out cells with such names (*); the same")
+    ] = None,
     out: Out = None,
     results: Annotated[
         Path | None, typer.Option(parser=folder, metavar="PATH", help="folder of compact results [results]")
@@ -156,6 +170,7 @@ def reproduce(
 
     Example: invaug reproduce table-1 --scale small
     """
+    announce_torch(as_json or listing or dry_run)
     from invaug.lab.reproduce.command import run_reproduce
 
     cells: dict[str, Any] = {"seeds": seeds, "only": tuple(only or ()), "without": tuple(without or ())}

@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 
 from invaug.lab.config.levels import table_of_rule
 from invaug.lab.config.methods import METHODS
-from invaug.lab.config.schema import Config
+from invaug.lab.config.schema import Config, Model
 from invaug.levels import Resilient
 
 LARGE = 64  # pixels: from this side on, images are cropped and resized rather than padded and cropped
@@ -19,6 +19,7 @@ BATCH_SIZES = (128, 64, 32, 16, 8)
 FEWEST_PER_EPOCH = 25  # steps
 EPOCHS, FEWEST_EPOCHS, MOST_EPOCHS = 30, 10, 100
 FEWEST_STEPS, MOST_STEPS = 750, 25_000  # of a training
+FINE_TUNING = 0.1  # share of the learning rate that given weights are trained with
 SMALLEST_SHARE = 1 / 8  # of a batch that one view per image measures a constraint on
 
 
@@ -59,10 +60,20 @@ def _of_images(config: Config, data: Facts) -> dict[str, Any]:
     padding = 4 if channels == 3 and not large else 0
     return {
         "model": config.model.name if config.model.name != "auto" else "cnn-small" if channels == 1 else "resnet-8",
+        "weights_sha256": _digest(config.model),
         "crop": padding if train.crop == "auto" else train.crop,
         "flip": _yes_or_no(train.flip, _keeps_label_mirrored(config.data.name, channels)),
         "resized_crop": _yes_or_no(train.resized_crop, large),
     }
+
+
+def _digest(model: Model) -> str | None:
+    """Return the SHA-256 of the weights to start from, so that a resumed run notices another file."""
+    if not model.weights or model.weights_sha256:
+        return model.weights_sha256
+    from invaug.lab.models.weights import digest_of  # here, because it needs torch
+
+    return digest_of(model.weights)
 
 
 def _keeps_label_mirrored(name: str, channels: int) -> bool:
@@ -78,7 +89,8 @@ def _of_amount(config: Config, n_images: int, n_ranks: int) -> dict[str, Any]:
 
     - Batch size: the largest power of two from 8 to 128 with which an epoch has 25 steps or more.
     - Epochs: 30 if these are 750 to 25,000 steps; more for fewer images, up to 100; fewer for more, down to 10.
-    - Learning rate: 0.1 for SGD and 0.001 for Adam with batches of 128 or more; a batch of a quarter has half of it.
+    - Learning rate: 0.1 for SGD and 0.001 for Adam with batches of 128 or more; a batch of a quarter has half of it,
+      and a training that starts from given weights a tenth.
     - The last incomplete batch is left out, unless it is the only one. Others are left out in each epoch.
     """
     train, together = config.train, n_ranks * config.train.accumulate  # batches per step
@@ -97,7 +109,8 @@ def _of_amount(config: Config, n_images: int, n_ranks: int) -> dict[str, Any]:
 
 def _learning_rate(config: Config, batch_size: int) -> float:
     usual = 0.1 if config.train.optimizer == "sgd" else 1e-3
-    return round(usual * min(math.sqrt(batch_size / BATCH_SIZES[0]), 1.0), 5)
+    fitted = round(usual * min(math.sqrt(batch_size / BATCH_SIZES[0]), 1.0), 5)
+    return round(FINE_TUNING * fitted, 7) if config.model.weights else fitted
 
 
 def _of_method(config: Config, n_classes: int) -> dict[str, Any]:

@@ -59,6 +59,8 @@ class Model(Record):
     """Which network is trained."""
 
     name: str = Field("auto", description="wrn-40-2, resnet-8, cnn, a timm name, or your own module:factory")
+    weights: Path | None = Field(None, description="weights to start from: a .safetensors file, or a saved state dict")
+    weights_sha256: str | None = Field(None, description="SHA-256 that this file must have; a run records it")
 
 
 class Method(Record):
@@ -124,7 +126,7 @@ class Train(Record):
     )
     optimizer: Literal["sgd", "adam", "adamw"] = Field("sgd", description="sgd uses Nesterov momentum")
     lr: Annotated[float, Field(gt=0)] | Auto = Field(
-        "auto", description="peak learning rate; auto: by optimizer and batch_size, 0.1 for sgd with 128"
+        "auto", description="peak learning rate; auto: by optimizer, batch_size and weights; 0.1 for sgd with 128"
     )
     min_lr: float = Field(0.0, ge=0, description="learning rate at the end")
     momentum: float = Field(0.9, ge=0, lt=1, description="momentum of sgd")

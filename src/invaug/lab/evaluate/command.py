@@ -49,6 +49,7 @@ def evaluate_run(
         "preset": config.method.preset,
         "epsilon": problem.final_epsilon(config, read(run)),
         "draws": draws,
+        "level_images": len(some.targets),
         **numbers,
     }
     if data is None:  # the page of a run is about its own test images

@@ -95,7 +95,7 @@ def _without_sources(saved: io.BytesIO) -> bytes:
 
 def _onnx(predictor: Predictor, card: Card) -> bytes:
     if find_spec("onnx") is None:
-        raise UserError("--to onnx needs onnx, which is not installed: pip install onnx")
+        raise UserError("--to onnx needs onnx, which is not installed: pip install 'invaug[onnx]'")
     import onnx
 
     buffer = io.BytesIO()

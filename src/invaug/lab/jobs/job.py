@@ -34,11 +34,13 @@ class Job:
     """Whether it is measured after every epoch and summarised at its end, as `invaug train` does."""
     places: Mapping[str, Any] = field(default_factory=dict)
     """Settings that say where files are on this machine: data_dir, policy."""
+    part: str = ""
+    """What tells it from others of its label, if not the seed: fold 1 of 3."""
 
     @property
     def name(self) -> str:
         """What it is called while it runs."""
-        return f"{self.label} seed {self.seed}"
+        return f"{self.label}, {self.part}" if self.part else f"{self.label} seed {self.seed}"
 
     def config(self) -> Config:
         """Return the config of the run."""

@@ -7,7 +7,7 @@ from typing import Any
 
 from invaug.lab.report import tables
 from invaug.lab.report.command import report_runs
-from invaug.lab.report.document import Table
+from invaug.lab.report.document import Answer, Table
 from invaug.lab.terminal import say
 
 
@@ -24,14 +24,14 @@ def resume_command(verb: str, name: str, flags: Mapping[str, Any], defaults: Map
     return shlex.join(words)
 
 
-def write_report(table: Table, runs: Sequence[Path], folder: Path) -> str | None:
+def write_report(table: Table, runs: Sequence[Path], folder: Path, next_step: Answer | None = None) -> str | None:
     """Write table and page into the folder and return the path of the page; what has finished never fails by it."""
     if not runs:
         return None
     try:
         folder.mkdir(parents=True, exist_ok=True)
         tables.write(table, folder, "table")
-        return str(report_runs(runs, folder / "report.html")[0])
+        return str(report_runs(runs, folder / "report.html", next_step=next_step)[0])
     except Exception as error:
         say(f"the report could not be written: {error}")
         return None

@@ -14,7 +14,7 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any, NamedTuple
 
-from torch import nn
+from torch import Tensor, nn
 
 from invaug.lab.errors import UserError, nearest
 from invaug.lab.models import networks
@@ -77,16 +77,25 @@ def build_model(name: str, n_classes: int, image_shape: Shape) -> nn.Module:
                 needed = f"model {name} needs images of at least {family.min_side} px, got {height} x {width}"
                 raise UserError(f"{needed}: use mlp, or enlarge them with --image-size {family.min_side}")
             return family.build(image_shape, n_classes, *map(int, found.groups()))
-    names = _timm_names()
-    if name in names:
-        return _build_timm(name, n_classes, image_shape)
-    raise UserError(f"unknown model {name}, {nearest(name, (*MODELS, *get_close_matches(name, names, 2, 0.8)))}")
+    return _build_bare_timm(name, n_classes, image_shape)
 
 
 def is_custom(name: str) -> bool:
     """Whether a name is a `module:factory`: code that is imported and called."""
     source, _, rest = name.partition(":")
     return bool(rest) and source != "timm"
+
+
+def _build_bare_timm(name: str, n_classes: int, image_shape: Shape) -> nn.Module:
+    """Return the timm model of a name that is not one of ours."""
+    try:
+        timm = _import_timm()
+    except UserError as error:  # it may be a name of timm's, or a mistake
+        raise UserError(f"unknown model {name} ({error}), {nearest(name, MODELS)}") from error
+    if timm.is_model(name):
+        return _build_timm(name, n_classes, image_shape)
+    near = get_close_matches(name, timm.list_models(), 2, 0.8)
+    raise UserError(f"unknown model {name}, {nearest(name, (*MODELS, *near))}")
 
 
 def _build_timm(name: str, n_classes: int, image_shape: Shape) -> nn.Module:
@@ -112,19 +121,11 @@ def _with_size(timm: ModuleType, name: str, size: tuple[int, int], options: dict
 
 def _import_timm() -> ModuleType:
     if find_spec("timm") is None:
-        raise UserError("timm models need timm, which is not installed: pip install timm")
+        raise UserError("timm models need timm, which is not installed: pip install 'invaug[timm]'")
     try:
         return import_module("timm")
     except (ImportError, RuntimeError, AttributeError) as error:  # its torchvision may not fit the installed torch
         raise UserError(f"timm is installed but cannot be imported: {error}") from error
-
-
-def _timm_names() -> list[str]:
-    """Return the names timm knows, none if it cannot be imported."""
-    try:
-        return [str(name) for name in _import_timm().list_models()]
-    except UserError:
-        return []
 
 
 def _build_custom(name: str, n_classes: int, image_shape: Shape) -> nn.Module:
@@ -137,6 +138,11 @@ def _build_custom(name: str, n_classes: int, image_shape: Shape) -> nn.Module:
         raise UserError(f"model {name} failed with {type(error).__name__}: {error}") from error
     if not isinstance(model, nn.Module):
         raise UserError(f"model {name} must return a torch.nn.Module, got {type(model).__name__}")
+    for key, value in model.state_dict().items():
+        if not isinstance(value, Tensor):
+            raise UserError(
+                f"model {name} must keep tensors alone in its state_dict(), got {key}: {type(value).__name__}"
+            )
     return model
 
 

@@ -169,7 +169,7 @@ def head(n_in: int, n_classes: int) -> nn.Module:
 def init_as_he(model: nn.Module) -> nn.Module:
     """Return the model with its convolutions drawn as He et al. draw them."""
     for module in model.modules():
-        if isinstance(module, nn.Conv2d):
+        if isinstance(module, nn.Conv2d) and not module.weight.is_meta:  # drawing those would import torch's compiler
             nn.init.kaiming_normal_(module.weight, mode="fan_out", nonlinearity="relu")
     return model
 

@@ -2,10 +2,24 @@
 
 from collections.abc import Callable, Iterator, Sequence
 
-from invaug.lab.report.document import Document, Part, Section, Table
+from invaug.lab.config import methods
+from invaug.lab.report.document import Answer, Document, Part, Section, Table
 from invaug.lab.report.groups import OF_THE_MACHINE, Group, group_runs, members
+from invaug.lab.report.measure import measure_of
 from invaug.lab.report.runs import Run
-from invaug.lab.report.sections import certificate, compare, constraints, dynamics, evaluation, gallery, kept, words
+from invaug.lab.report.sections import (
+    advice,
+    certificate,
+    compare,
+    constraints,
+    dynamics,
+    evaluation,
+    gallery,
+    kept,
+    weakness,
+    winner,
+    words,
+)
 
 MOST_SETTINGS = 80  # rows of their table; a config has fewer
 FIRST_SCREEN = ("gamma", "constraint-loss")  # figures of the first section
@@ -20,14 +34,19 @@ They are told an ending for the files of figures and tables, and a name for head
 """
 
 
-def document_of(runs: Sequence[Run]) -> Document:
-    """Return what there is to show of some runs."""
+def document_of(runs: Sequence[Run], next_step: Answer | None = None) -> Document:
+    """Return what there is to show of some runs.
+
+    Args:
+        next_step: What to do next, where whoever asks for the page knows better than the runs.
+    """
     groups = group_runs(runs)
     trained = [group for group in groups if any(run.epochs for run in group.runs)]
     alone = len(runs) == 1
     return Document(
         title=words.headline(runs[0]) if alone else compare.headline(groups),
-        verdict=words.verdict(runs[0]) if alone else compare.verdict(groups),
+        verdict=winner.verdict(groups),
+        answers=tuple(_answers(groups, next_step or advice.next_step(groups))),
         notes=tuple(_notes(runs, trained)),
         tiles=tuple(words.tiles(runs[0]) if alone else compare.tiles(groups)),
         sections=tuple(section for section in _sections(runs, groups, trained) if section.parts),
@@ -35,10 +54,22 @@ def document_of(runs: Sequence[Run]) -> Document:
     )
 
 
+def _answers(groups: Sequence[Group], next_step: Answer | None) -> Iterator[Answer]:
+    """Return where the best experiment is weak, and what to do next."""
+    every = [run for group in groups for run in group.runs]
+    for best in winner.ranked(groups)[:1]:
+        run = next((run for run in best.runs if run.evaluation), best.runs[0])
+        if run.evaluation or not run.is_held_out:
+            yield from weakness.answers(run, best.label if len(groups) > 1 else "", advice.page_of(every))
+    if next_step:
+        yield next_step
+
+
 def _sections(runs: Sequence[Run], groups: Sequence[Group], trained: Sequence[Group]) -> Iterator[Section]:
     over_time = dynamics.figures(members(runs, groups))
     first = tuple(figure for figure in over_time if figure.key.startswith(FIRST_SCREEN))
-    yield Section("γ and the loss on transformed images", first)
+    ended = [words.verdict(run) for run in runs if len(runs) == 1 and run.n_constraints]
+    yield Section("γ and ε: how much augmentation was used", (*ended, *words.meanings(runs), *first))
     yield Section("Experiments compared", tuple(compare.figures(trained)))
     yield Section("Over the epochs", tuple(figure for figure in over_time if figure not in first))
     yield Section("Which transformations were kept", tuple(kept.figures(trained)))
@@ -79,20 +110,23 @@ def _tables(runs: Sequence[Run], groups: Sequence[Group]) -> Iterator[Part]:
 
 
 def _runs(runs: Sequence[Run]) -> Table:
-    rows = []
+    rows, measure = [], measure_of(runs)
     for run in runs:
         gammas = ", ".join(f"{gamma:.3g}" for _, gamma in constraints.by_gamma(constraints.outcomes(run))) or None
-        settings = (run.label, run.text("preset"), run.text("seed"))
+        settings = (run.label, run.text("preset"), run.text(measure.key))
         rows.append((run.name, *settings, len(run.epochs), run.test_accuracy, gammas, words.verdict(run)))
-    columns = ("run", "method", "preset", "seed", "epochs", "test accuracy", "γ", "verdict")
-    return Table("Runs, after their last epoch", columns, tuple(rows), "runs")
+    columns = ("run", "method", "preset", measure.repeat, "epochs", measure.accuracy, "γ", "constraints")
+    return Table("Runs, after their last epoch", columns, tuple(rows), "runs", (measure.accuracy,))
 
 
 def _settings(runs: Sequence[Run]) -> Table:
-    """Return the settings but those of the machine, which also are the ones that name places on a disk."""
-    known = dict.fromkeys(key for run in runs for key in run.settings)
+    """Return the settings a run's method uses but those of the machine, which are the ones that name places."""
+    used = [{key for key in run.settings if methods.is_used(run.method, key)} for run in runs]
+    known = dict.fromkeys(key for run, own in zip(runs, used, strict=True) for key in run.settings if key in own)
     keys = [key for key in known if key not in (*OF_THE_MACHINE, "data")][:MOST_SETTINGS]
-    rows = [(key, *(run.text(key) if key in run.settings else None for run in runs)) for key in keys]
+    rows = [
+        (key, *(run.text(key) if key in own else None for run, own in zip(runs, used, strict=True))) for key in keys
+    ]
     names = dict.fromkeys(name for run in runs for name in run.versions)
     rows += [(f"version of {name}", *(run.versions.get(name) for run in runs)) for name in names]
     return Table("Settings and versions", ("setting", *(run.name for run in runs)), tuple(rows), "settings")

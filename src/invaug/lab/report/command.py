@@ -6,7 +6,7 @@ from pathlib import Path
 from invaug.lab.errors import UserError
 from invaug.lab.report import page, tables
 from invaug.lab.report.assemble import document_of
-from invaug.lab.report.document import Document
+from invaug.lab.report.document import Answer, Document
 from invaug.lab.report.drawing import svg
 from invaug.lab.report.read import RUN_FILES, read_runs
 from invaug.lab.report.sections import insights
@@ -17,22 +17,35 @@ NAME = "report.html"
 
 
 def report_runs(
-    runs: Sequence[Path], output: Path | None = None, figures: Path | None = None, to_tables: Path | None = None
+    runs: Sequence[Path],
+    output: Path | None = None,
+    figures: Path | None = None,
+    to_tables: Path | None = None,
+    next_step: Answer | None = None,
 ) -> list[Path]:
-    """Write the page of some runs, and its figures and tables as files if asked; return where everything is."""
+    """Write the page of some runs, and its figures and tables as files if asked; return where everything is.
+
+    Args:
+        next_step: What the page says to do next, where the runs alone do not tell.
+    """
     if not runs:
         raise UserError("no run to report: name the folder of at least one, for example runs/a")
-    document = insights.insights_document(runs) or document_of(read_runs(runs))
+    document = insights.insights_document(runs) or document_of(read_runs(runs), next_step)
     target = output or (runs[0] / NAME if len(runs) == 1 else Path(NAME))
-    _check_page(target)
-    _make_folder(target.parent, "-o")
-    atomic.write_text(target, page.html(document))
-    written = [target]
+    written = [write_page(document, target)]
     if figures is not None:
         written.append(write_figures(document, figures))
     if to_tables is not None:
         written.append(write_tables(document, to_tables))
     return written
+
+
+def write_page(document: Document, target: Path) -> Path:
+    """Write a document as a page, and return where."""
+    _check_page(target)
+    _make_folder(target.parent, "-o")
+    atomic.write_text(target, page.html(document))
+    return target
 
 
 def write_figures(document: Document, folder: Path) -> Path:

@@ -134,6 +134,15 @@ class Tile(NamedTuple):
     note: str = ""
 
 
+class Answer(NamedTuple):
+    """What a reader asks first: the question in a word or two, the answer, a command to run, pictures."""
+
+    name: str
+    text: str
+    command: str = ""
+    strips: tuple[tuple["Picture", ...], ...] = ()
+
+
 class Picture(NamedTuple):
     """An image with its caption; `source` is a PNG as a data URL."""
 
@@ -163,7 +172,7 @@ class Section:
 
 @dataclass(frozen=True)
 class Document:
-    """A title, a sentence that says the main thing, notes, headline numbers, sections."""
+    """A title, what to know first in a few sentences, notes, headline numbers, sections."""
 
     title: str
     verdict: str = ""
@@ -172,6 +181,8 @@ class Document:
     sections: tuple[Section, ...] = ()
     switches: tuple[tuple[str, int], ...] = ()
     """Name and colour of each run that a reader of the page can hide."""
+    answers: tuple[Answer, ...] = ()
+    """What comes right after the verdict."""
 
     @property
     def figures(self) -> tuple[Figure, ...]:

@@ -19,11 +19,6 @@ OF_THE_MACHINE = (
 )
 """Settings that do not change what is learned; those that name places on a disk are among them."""
 FIRST = ("method", "set", "epsilon", "n_steps")  # what a label begins with
-OF_CONSTRAINTS = (
-    *("epsilon", "n_steps", "n_views", "views", "dual_lr", "gamma_init", "scoring"),
-    *("families", "ranges", "share", "depth"),
-)
-"""Settings without effect on methods that have no constraint."""
 PLAINEST = ("trivial", "none", "uniform")
 """Which method others are compared with, if it is there: the paper's own baseline first."""
 Value = Callable[[Run], float | None]
@@ -72,7 +67,10 @@ def group_runs(runs: Sequence[Run]) -> list[Group]:
     for run in runs:
         alike.setdefault((run.dataset, *(_effective(run, key) for key in keys)), []).append(run)
     several = len({run.dataset for run in runs}) > 1
-    labels = _distinct([_label(values[0] if several else "", keys, values[1:]) for values in alike])
+    made = [found[0].label for found in alike.values()]
+    if several or len(set(made)) < len(made):  # a method that is there once needs no settings to tell it apart
+        made = [_label(values[0] if several else "", keys, values[1:]) for values in alike]
+    labels = _distinct(made)
     return [Group(label, tuple(found), i) for i, (label, found) in enumerate(zip(labels, alike.values(), strict=True))]
 
 
@@ -92,10 +90,7 @@ def _decisive(runs: Sequence[Run]) -> list[str]:
 
 def _effective(run: Run, key: str) -> str:
     """Return a setting as text, nothing where it has no effect on the run's method."""
-    has_effect = key not in OF_CONSTRAINTS or methods.is_constrained(run.method)
-    if not has_effect or (key == "n_steps" and run.method == "uniform"):
-        return ""
-    value = run.settings.get(key)
+    value = run.settings.get(key) if methods.is_used(run.method, key) else None
     return "" if value is None else f"{value:g}" if isinstance(value, float) else plain(str(value))
 
 
@@ -103,7 +98,7 @@ def _label(dataset: str, keys: Sequence[str], values: Sequence[str]) -> str:
     pairs = {key: short(value, 40) for key, value in zip(keys, values, strict=True) if value}
     if "families" in pairs:
         pairs.pop("ranges", None)  # families that differ in name need no ranges to tell them apart
-    parts = [methods.label(value) if key == "method" else f"{key} {value}" for key, value in pairs.items()]
+    parts = [methods.title(value) if key == "method" else f"{key} {value}" for key, value in pairs.items()]
     return short(", ".join(filter(None, [dataset, *parts])) or "all runs")
 
 

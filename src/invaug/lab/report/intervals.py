@@ -1,4 +1,4 @@
-"""95 % intervals: Student's for means over seeds, Wilson's for a share of images."""
+"""95 % intervals: Student's for means over seeds, Wilson's for a share of images, Newcombe's for their difference."""
 
 import math
 from collections.abc import Sequence
@@ -49,3 +49,13 @@ def wilson(share: float, n: int) -> tuple[float, float]:
     middle = (share + Z**2 / (2 * n)) / (1 + Z**2 / n)
     half = Z * math.sqrt(share * (1 - share) / n + Z**2 / (4 * n**2)) / (1 + Z**2 / n)
     return max(middle - half, 0.0), min(middle + half, 1.0)
+
+
+def difference_of_shares(share: float, n: int, other: float, other_n: int) -> tuple[float, float]:
+    """Return the 95 % interval of the difference of two shares of images (Newcombe 1998, method 10).
+
+    It takes the shares as independent: of the same images, on which two models mostly agree, it is rather too wide.
+    """
+    (low, high), (other_low, other_high) = wilson(share, n), wilson(other, other_n)
+    gain = share - other
+    return gain - math.hypot(share - low, other_high - other), gain + math.hypot(high - share, other - other_low)

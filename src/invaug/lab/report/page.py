@@ -24,6 +24,7 @@ def html(document: Document, live: bool = False) -> str:
         title=escape(document.title),
         sheet=sheet,
         verdict=escape(document.verdict),
+        answers=_answers(document),
         notes="".join(f'<p class="note">{escape(note)}</p>' for note in document.notes),
         tiles=_tiles(document),
         main="".join([_switches(document), *map(_section, document.sections)]),
@@ -41,6 +42,16 @@ def _sheet() -> str:
 def _hash(text: str) -> str:
     """Return how the page's policy, which allows its own sheet and script alone, names them."""
     return base64.b64encode(hashlib.sha256(text.encode()).digest()).decode()
+
+
+def _answers(document: Document) -> str:
+    answers = "".join(
+        f"<dt>{escape(answer.name)}</dt><dd>{escape(answer.text)}"
+        f"{f'<code>{escape(answer.command)}</code>' if answer.command else ''}"
+        f"{_gallery(Gallery(answer.strips)) if answer.strips else ''}</dd>"
+        for answer in document.answers
+    )
+    return f'<dl class="answers">{answers}</dl>' if answers else ""
 
 
 def _tiles(document: Document) -> str:

@@ -58,6 +58,7 @@ def read_run(folder: Path, name: str = "") -> Run:
         rule=_rule(config.get("epsilon")),
         bounded=tuple(short(name, 30) for name, family in _families(config).items() if "epsilon" in family),
         certificate=certificate,
+        place=place_of(folder),
     )
 
 
@@ -164,6 +165,13 @@ def _distinct(folders: Sequence[Path]) -> list[str]:
         if len(set(names)) == len(names):
             return [short(name) for name in names]
     return [short(f"{folder.name} ({i})") for i, folder in enumerate(folders, 1)]
+
+
+def place_of(folder: Path) -> str:
+    """Return a folder as a command names it from here; its name alone where that would say where on the disk it is."""
+    whole, here = folder.resolve(), Path.cwd()
+    is_inside = whole.is_relative_to(here) and whole != here
+    return short(whole.relative_to(here).as_posix() if is_inside else whole.name, 200)
 
 
 def _base_name(text: Any) -> str:

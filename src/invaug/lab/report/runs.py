@@ -51,6 +51,8 @@ class Run:
     bounded: tuple[str, ...] = ()
     """Families with an epsilon of their own, which no rule sets."""
     certificate: Mapping[str, Any] | None = None
+    place: str = ""
+    """Its folder as a command names it; the last part alone where the whole would be a path of the machine."""
 
     @property
     def last(self) -> Epoch:
@@ -70,7 +72,7 @@ class Run:
     @property
     def label(self) -> str:
         """What the method is called on a page."""
-        return methods.label(self.method)
+        return methods.title(self.method)
 
     @property
     def holds_epsilon(self) -> bool:
@@ -92,6 +94,16 @@ class Run:
         """The accuracy on test images after the last epoch, never the best one; on held-out images without these."""
         split = "val" if self.is_held_out else "test"
         return self.last.measured[f"{split}_accuracy"] if self.epochs else None
+
+    @property
+    def n_measured(self) -> int:
+        """How many images that accuracy is measured on, 0 if unknown."""
+        return self.images.get("val" if self.is_held_out else "test", 0)
+
+    @property
+    def has_chains(self) -> bool:
+        """Whether proposals are chosen by their loss; otherwise every draw is kept."""
+        return methods.is_used(self.method, "n_steps") and self.settings.get("n_steps") != 0
 
     @property
     def seconds(self) -> list[float]:

@@ -18,6 +18,8 @@ def print_document(document: Document, console: Console) -> None:
     print_line(console, document.title, "bold")
     if document.verdict:
         print_line(console, document.verdict)
+    for answer in document.answers:
+        print_line(console, " ".join(filter(None, (f"{answer.name}: {answer.text}", answer.command))))
     if document.tiles:
         print_table(console, Table("", ("", "", ""), tuple(tuple(tile) for tile in document.tiles)))
     for section in document.sections:

@@ -18,6 +18,7 @@ from invaug.lab.config.schema import Config
 from invaug.lab.data.load import Dataset
 from invaug.lab.errors import UserError
 from invaug.lab.models.build import build_model, is_custom
+from invaug.lab.models.check import check_model
 from invaug.lab.run import atomic, checkpoint, files
 from invaug.lab.run.files import shorten
 from invaug.lab.terminal import plain, say
@@ -183,10 +184,15 @@ def load(folder: str | Path, device: str = "cpu", *, trust_model: bool = False) 
         say(message)
     weights: Any = saved.state.get("ema") or saved.state.get("model")
     _check_fits(folder, config, facts, weights)
-    network = build_model(config.model.name, len(facts.classes), facts.image_shape)
+    network, finish = (
+        build_model(config.model.name, len(facts.classes), facts.image_shape),
+        Finish(facts.mean, facts.std),
+    )
+    if is_custom(config.model.name):
+        images = finish.plain(torch.zeros(2, *facts.image_shape, dtype=torch.uint8))
+        check_model(config.model.name, network, images, len(facts.classes))
     try:
         network.load_state_dict(weights)
     except (RuntimeError, TypeError, AttributeError):
         raise _misfit(folder, config, facts) from None
-    finish = Finish(facts.mean, facts.std)
     return Predictor(network, finish, facts.classes).to(torch.device(device)).eval()

@@ -5,6 +5,7 @@ import os
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
@@ -132,7 +133,14 @@ def import_or_explain(log: str, module: str, package: str) -> Any:
     try:
         return importlib.import_module(module)
     except ImportError:
-        raise UserError(f"--log {log} needs {package}, which is not installed: pip install {package}") from None
+        raise UserError(f"--log {log} needs {package}, which is not installed: pip install 'invaug[{log}]'") from None
+
+
+def check_installed(logs: Iterable[str]) -> None:
+    """Refuse a log whose library is missing, before a run writes anything."""
+    for log in logs:
+        if log != "csv" and find_spec(log) is None:
+            raise UserError(f"--log {log} needs {log}, which is not installed: pip install 'invaug[{log}]'")
 
 
 def scalars(row: Row, prefix: str = "") -> Iterator[tuple[str, float]]:

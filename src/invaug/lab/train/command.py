@@ -13,10 +13,12 @@ from invaug.lab.config.schema import Config
 from invaug.lab.data.load import Dataset, load_dataset
 from invaug.lab.environment import restarts, under_torchrun
 from invaug.lab.errors import UserError
-from invaug.lab.models.build import build_model, is_custom
+from invaug.lab.models.build import is_custom
+from invaug.lab.models.check import check_model
+from invaug.lab.models.weights import new_model
 from invaug.lab.report.command import report_runs
 from invaug.lab.run.folder import check_usable
-from invaug.lab.run.loggers import open_logs
+from invaug.lab.run.loggers import check_installed, open_logs
 from invaug.lab.run.record import read
 from invaug.lab.terminal import say
 from invaug.lab.train import folders, loop, ranks
@@ -90,17 +92,23 @@ def check_buildable(plans: Sequence[Plan]) -> None:
     """Build every model and problem once: what cannot be trained must show before anything is written."""
     for plan in plans:
         config, dataset, _ = plan.config, plan.dataset, plan.n_steps  # which refuses too few images
-        build_model(config.model.name, len(dataset.classes), dataset.image_shape)
-        build_problem(config, dataset, Finish(dataset.mean, dataset.std))
+        finish = Finish(dataset.mean, dataset.std)
+        images = finish.plain(torch.randint(256, (2, *dataset.image_shape), dtype=torch.uint8))
+        model = new_model(config.model, dataset.classes, dataset.image_shape)
+        check_model(config.model.name, model, images, len(dataset.classes))
+        build_problem(config, dataset, finish)
         transform_sets(config)
+        check_installed(config.run.log)
 
 
 def print_summaries(console: Screen, summaries: list[dict[str, Any]], pages: list[str]) -> None:
-    """Print a table with a row per run, and where runs and report are."""
+    """Print a table with a row per run, where runs and report are, and what to do next."""
     console.print(summary_table([table_row(summary) for summary in summaries]))
-    print_lines(
-        console, [*(f"run: {summary['run']}" for summary in summaries), *(f"report: {page}" for page in pages[-1:])]
-    )
+    runs = [summary["run"] for summary in summaries]
+    print_lines(console, [*(f"run: {run}" for run in runs), *(f"report: {page}" for page in pages[-1:])])
+    chosen = shlex.quote(runs[0]) if len(runs) == 1 else "RUN"
+    then = f"invaug predict {chosen} IMAGE… (or evaluate, certify, export)"
+    print_lines(console, [f"next: {'open the report; ' if pages else ''}use the network: {then}"])
 
 
 def print_lines(console: Screen, lines: Iterable[str]) -> None:

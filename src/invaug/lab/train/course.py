@@ -14,7 +14,7 @@ TURNED = 0.1  # share below the highest gamma from which on it has turned down
 MOVING = 0.02  # share by which gamma may change within the last epochs and count as settled
 AT_CAP = 0.98  # share of its cap from which on gamma is at it
 
-Shape = Literal["zero", "short", "rising", "turned", "settled"]
+Shape = Literal["zero", "short", "rising", "moving", "turned", "settled"]
 
 
 @dataclass(frozen=True)
@@ -30,22 +30,30 @@ class Course:
     """The first epoch that ended with a gamma above zero."""
 
     @property
+    def is_settled(self) -> bool:
+        """Whether gamma, and an epsilon that follows it, can be read as a result of the training."""
+        return self.shape in ("zero", "turned", "settled")
+
+    @property
     def words(self) -> str:
         """The course as the end of a sentence that begins with γ."""
+        left = "" if self.left_zero_at is None else f"left zero in epoch {self.left_zero_at} and "
         return {
             "zero": f"stayed at zero (below {ZERO:g})",
             "short": f"is {self.last:.3g} after too few epochs to judge where it goes",
-            "rising": f"left zero in epoch {self.left_zero_at} and is still rising: {self.last:.3g} at the end",
+            "rising": f"{left}is still rising: {self.last:.3g} at the end",
+            "moving": f"{left}is still moving: {self.last:.3g} at the end",
             "turned": f"left zero in epoch {self.left_zero_at}, reached {self.highest:.3g} in epoch {self.highest_at} "
             f"and turned down to {self.last:.3g}",
-            "settled": f"left zero in epoch {self.left_zero_at} and settled at {self.last:.3g}",
+            "settled": f"{left}settled at {self.last:.3g}",
         }[self.shape]
 
 
 def course_of(values: Sequence[float]) -> Course | None:
     """Return what a gamma did, from its value after each epoch; None where there is none.
 
-    The mean of the last fifth of the epochs is compared with the mean of the fifth before and with the highest value.
+    The mean of the last fifth of the epochs is compared with the mean of the fifth before and with the highest value,
+    and the last two epochs with the two before: a gamma that still changes has not settled.
 
     Example:
         >>> course_of([0.2, 0.6, 0.9, 1.0, 1.0, 1.0, 1.0, 1.0, 1.0, 1.0]).words
@@ -58,6 +66,13 @@ def course_of(values: Sequence[float]) -> Course | None:
     return Course(_shape(values, highest), values[-1], highest, values.index(highest) + 1, left)
 
 
+def all_settled(rows: Sequence[Mapping[str, Any]]) -> bool:
+    """Whether the gamma of every constraint has settled, by the rows of a record."""
+    columns = zip(*(row["gamma"] for row in rows), strict=True)
+    courses = (course_of([gamma for gamma in column if gamma is not None]) for column in columns)
+    return all(course is not None and course.is_settled for course in courses)
+
+
 def is_moving(values: Sequence[float]) -> bool:
     """Whether gamma changed by more than a little within the last epochs."""
     last = values[-PATIENCE:]
@@ -65,15 +80,22 @@ def is_moving(values: Sequence[float]) -> bool:
 
 
 def _shape(values: Sequence[float], highest: float) -> Shape:
-    if highest < ZERO:
-        return "zero"
     if len(values) < FEWEST:
         return "short"
-    fifth = len(values) // FEWEST
-    last, before = fmean(values[-fifth:]), fmean(values[-2 * fifth : -fifth])
-    if last - before > STEADY * highest:
+    scale, fifth = max(highest, ZERO), len(values) // FEWEST
+    over_fifths, lately = _drift(values, fifth) / scale, _drift(values, PATIENCE // 2) / scale
+    if over_fifths > STEADY:
         return "rising"
-    return "turned" if last < (1 - TURNED) * highest else "settled"
+    if abs(lately) > STEADY or (over_fifths < -STEADY and lately < -MOVING):
+        return "moving"
+    if highest < ZERO:
+        return "zero"
+    return "turned" if fmean(values[-fifth:]) < (1 - TURNED) * highest else "settled"
+
+
+def _drift(values: Sequence[float], n: int) -> float:
+    """Return by how much the mean of the last n values differs from the mean of the n before."""
+    return fmean(values[-n:]) - fmean(values[-2 * n : -n])
 
 
 def out_of_reach(rows: Sequence[Mapping[str, Any]]) -> list[bool]:

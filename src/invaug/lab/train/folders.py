@@ -105,7 +105,7 @@ def refuse_changes(folder: Path, config: Config) -> None:
 def identity(config: Config) -> dict[str, Any]:
     """Return what a checkpoint says of its run; it names no folders, because checkpoints are passed on."""
     decisive = {key: value for key, value in config.flat("json").items() if key not in CHANGEABLE}
-    for key in ("data", "policy"):
+    for key in ("data", "policy", "weights"):
         decisive[key] = Path(decisive[key]).name if decisive[key] else None
     digest = hashlib.sha256(json.dumps(decisive, sort_keys=True).encode()).hexdigest()
     return {"versions": versions(), "config": decisive, "config_sha256": digest}

@@ -53,7 +53,7 @@ class Plan:
         images = " / ".join(f"{len(split):,} {name}" for name, split in splits.items() if split)
         _, height, width = data.image_shape
         side = f"{width}" if width == height else f"{width} × {height}"
-        steps = f"{self.n_steps:,} steps × {train.epochs} epochs"
+        steps = f"{_count(self.n_steps, 'step')} × {_count(int(train.epochs), 'epoch')}"
         flips = "on" if train.flip == "yes" else "off"
         return f"{images}, {side} px, {self.config.model.name}, batch {train.batch_size}, {steps}, flips {flips}"
 
@@ -81,6 +81,10 @@ class Plan:
         """Return the plan as `--dry-run --json` prints it."""
         settings = self.config.flat("json")
         return {"run": str(folder), "steps_per_epoch": self.n_steps, "seconds": seconds, "config": settings}
+
+
+def _count(n: int, thing: str) -> str:
+    return f"{n:,} {thing}{'' if n == 1 else 's'}"
 
 
 def describe(plans: Sequence[Plan], seconds: Sequence[float | None], folder: Path | None) -> list[str]:

@@ -12,8 +12,9 @@ from invaug import InvarianceConstrained
 from invaug.lab.config.schema import Config, Train
 from invaug.lab.data.load import Dataset
 from invaug.lab.errors import UserError
-from invaug.lab.models.build import build_model
+from invaug.lab.models.weights import new_model
 from invaug.lab.run import checkpoint
+from invaug.lab.terminal import say
 from invaug.lab.train import ranks
 from invaug.lab.train.finish import Finish, Randomness
 from invaug.lab.train.malloc import keep_freed
@@ -115,7 +116,8 @@ def prepare(config: Config, dataset: Dataset, fabric: Processes) -> Training:
     """Return a fresh training state, its weights decided by the seed."""
     keep_freed()
     torch.manual_seed(config.run.seed)
-    return assemble(config, dataset, fabric, build_model(config.model.name, len(dataset.classes), dataset.image_shape))
+    tell = say if fabric.is_global_zero else lambda _: None
+    return assemble(config, dataset, fabric, new_model(config.model, dataset.classes, dataset.image_shape, tell))
 
 
 def assemble(config: Config, dataset: Dataset, fabric: Processes, model: nn.Module) -> Training:

@@ -14,6 +14,7 @@ from invaug.lab.data.splits import Split
 from invaug.lab.evaluate.measure import averaged, clean, under_each
 from invaug.lab.run.record import read
 from invaug.lab.train import ranks
+from invaug.lab.train.course import all_settled
 from invaug.lab.train.problem import epsilons, final_epsilon
 from invaug.lab.train.sets import transform_sets
 from invaug.lab.train.state import Training
@@ -79,6 +80,7 @@ def summarise(config: Config, dataset: Dataset, folder: Path, training: Training
         "slack": last["slack"],
         "epsilon": final_epsilon(config, rows),
         "epsilon_chosen": len(given) < len(last["slack"]),
+        "settled": all_settled(rows),
         "constraint_loss": last["constraint_loss"],
         "feasible": feasible,
         "seconds": sum(row["seconds"] for row in rows),
@@ -105,7 +107,8 @@ def _constraint_text(summary: Mapping[str, Any]) -> str:
     known = [(loss, loss - slack) for loss, slack in pairs if None not in (loss, slack, summary["feasible"])]
     verdict = {True: "feasible", False: "violated", None: "-"}[summary["feasible"]]
     if summary["epsilon_chosen"]:
-        verdict = f"epsilon {summary['epsilon']:.2f}, by its rule"
+        is_known = summary["settled"] and summary["epsilon"] is not None
+        verdict = f"epsilon {summary['epsilon']:.2f}, by its rule" if is_known else "epsilon not settled yet"
     numbers = " ".join(f"{loss:.2f} vs {level:.4g}" for loss, level in known)
     if len(known) > 2:
         above, levels = sum(loss > level for loss, level in known), {f"{level:.4g}" for _, level in known}

@@ -2,8 +2,10 @@
 
 import json
 import re
-from collections.abc import Mapping
+import shlex
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from itertools import chain
 from pathlib import Path
 from typing import Any
 
@@ -18,13 +20,16 @@ from invaug.lab.jobs.job import Job
 from invaug.lab.jobs.pool import PROCESSES, check_start, run_jobs
 from invaug.lab.jobs.progress import bar, show
 from invaug.lab.jobs.verbs import resume_command, write_report
+from invaug.lab.report.document import Answer
+from invaug.lab.report.read import place_of
 from invaug.lab.run import atomic
 from invaug.lab.run.folder import check_usable
 from invaug.lab.train.command import load_once
 from invaug.lab.train.display import Screen
 from invaug.lab.train.ranks import launch
-from invaug.lab.tune.search import Search, Study, Trial, as_json, as_table, find_best, summary_lines
-from invaug.lab.tune.space import Space, grid, parse, usual_levels
+from invaug.lab.tune.outcome import Trial, as_json, as_table, find_best, format_value, summary_lines, verdict
+from invaug.lab.tune.search import Search, Study
+from invaug.lab.tune.space import Space, defaults, grid, parse, usual_levels
 
 PLAN, BEST, TUNE = "plan.json", "best.toml", "tune.json"
 TRIALS = 20
@@ -71,15 +76,29 @@ def run_tune(request: TuneRequest, json_wanted: bool) -> None:
     document = {"data": request.data, **as_json(trials, best)}
     atomic.write_text(request.folder / TUNE, json.dumps(document))
     if best:
-        chosen = {key: value for key, value in {**request.settings, **best.params}.items() if key != "data_dir"}
-        atomic.write_text(request.folder / BEST, dump(nest(chosen)))
+        write_best(request, best)
     finished = [job.folder for trial in trials for job in trial.jobs if job.found()]
-    page = write_report(as_table(trials, best), finished, request.folder)
+    step = next_step(request, trials, best) if best else None
+    page = write_report(as_table(trials, best), finished, request.folder, step)
     lines = summary_lines(trials, best, request.data, request.folder / BEST, page)
     show(console, lines, {**document, "folder": str(request.folder), "report": page})
     if best is None:
         reasons = [reason for trial in trials for reason in trial.failures]
         raise RunError(f"no combination has all its folds, {len(reasons)} failed; the first: {''.join(reasons[:1])}")
+
+
+def write_best(request: TuneRequest, best: Trial) -> None:
+    """Write the config of the best combination."""
+    chosen = {**request.settings, **best.params}
+    values = build(chosen).flat()  # flags that are a number or a word are text until then
+    atomic.write_text(request.folder / BEST, dump(nest({key: values[key] for key in chosen if key != "data_dir"})))
+
+
+def next_step(request: TuneRequest, trials: Sequence[Trial], best: Trial) -> Answer:
+    """Return what the page says to do next."""
+    text = f"{best.name}: {verdict(trials, best)}. Train on all training images with it:"
+    words = ["invaug", "train", place_of(Path(request.data)), "--config", place_of(request.folder / BEST)]
+    return Answer("Next", text, shlex.join(words))
 
 
 def tune(request: TuneRequest, console: Screen) -> tuple[list[Trial], Trial | None]:
@@ -136,7 +155,7 @@ def keep_plan(request: TuneRequest, settings: Mapping[str, Any], space: Space, f
 
 
 def search_for(request: TuneRequest, settings: Mapping[str, Any], space: Space, folds: int) -> Search:
-    """Return a grid if every key has a list and no number of trials is given, otherwise Optuna's search."""
+    """Return a grid if every key has a list and no number of trials is given, otherwise Optuna's; the default first."""
     combinations = [] if request.trials else grid(space)
     places = {key: settings[key] for key in MACHINE if key in settings and key != "workers"}
     common = {key: value for key, value in settings.items() if key not in places and key != "seed"}
@@ -146,19 +165,21 @@ def search_for(request: TuneRequest, settings: Mapping[str, Any], space: Space, 
         held_out = [{"val_fraction": round(1 / folds, 6), **({"val_fold": i} if i else {})} for i in range(folds)]
 
     def make_jobs(params: Mapping[str, Any], number: int) -> list[Job]:
-        label = (
-            "-".join(f"{key}-{as_name(value)}" for key, value in params.items()) if combinations else f"trial-{number}"
-        )
-        folder = request.folder / label
+        by_value = "-".join(f"{key}-{as_name(value)}" for key, value in params.items())
+        folder = request.folder / (by_value if combinations else f"trial-{number - 1}" if number else "default")
+        words = ", ".join(f"{key} {format_value(value)}" for key, value in params.items())
+        parts = [f"fold {i + 1} of {folds}" if folds > 1 else "on the validation images" for i in range(folds)]
         return [
-            Job(f"{label} fold {i}", {**common, **params, **part}, seed, folder / f"fold-{i}", places=places)
-            for i, part in enumerate(held_out)
+            Job(words, {**common, **params, **without}, seed, folder / f"fold-{i}", places=places, part=parts[i])
+            for i, without in enumerate(held_out)
         ]
 
+    default = defaults(space, settings)
     if combinations:
-        return Search(len(combinations), combinations, make_jobs)
+        tried = [default, *(each for each in combinations if each != default)]
+        return Search(len(tried), tried, make_jobs)
     study = Study(space, request.trials or TRIALS, request.folder, seed)
-    return Search(study.n_trials, study.combinations(), make_jobs, study.tell)
+    return Search(1 + study.n_trials, chain([default], study.combinations()), make_jobs, study.tell)
 
 
 def as_name(value: Any) -> str:

@@ -87,6 +87,12 @@ def _value(key: str, text: str) -> Any:
         return text.strip()
 
 
+def defaults(space: Space, settings: Mapping[str, Any]) -> dict[str, Any]:
+    """Return what the searched keys are where nothing is searched."""
+    usual = build(settings).flat()
+    return {key: usual[key] for key in space}
+
+
 def grid(space: Space) -> list[dict[str, Any]]:
     """Return all combinations, the last key fastest; none if a key has a range."""
     lists = [found for found in space.values() if not isinstance(found, Range)]

@@ -188,7 +188,7 @@ def test_many_notes_of_one_kind_are_shortened_for_people_but_not_for_machines(tm
     for i in range(25):
         photograph(200 + i).convert("LA").save(root / "cat" / f"grey-{i}.png")
     found = scan(root)
-    assert "  … and 15 more like this (--json names all)" in lines(found)
+    assert "  … and 22 more like this (--json names all)" in lines(found)
     assert len(json.loads(found.as_json())["notes"]) == 25
 
 

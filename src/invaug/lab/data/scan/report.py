@@ -19,7 +19,7 @@ from invaug.lab.terminal import plain
 WHOLE = "images"  # the part of a folder that training will split itself
 N_CLASSES = 12  # classes that get a line each; of more, the smallest
 N_COMMON = 5  # sizes and modes named, the most common first
-N_NAMED = 10  # files named of those with similar findings
+N_NAMED, N_NOTED = 10, 3  # files named of those with similar findings; with similar notes
 HEADINGS = {
     "conflicts": ("in two classes", "the same picture in two classes, one of its labels is wrong"),
     "leaks": ("in train and test", "the same picture in two parts, which makes test results look better"),
@@ -130,7 +130,11 @@ def lines(report: Report) -> Iterator[str]:
     yield f"{plain(report.path)}: {report.files:,} images, {', '.join(counts)}"
     for name, findings in found.items():
         if findings:
-            yield from ("", f"{HEADINGS[name][1]} ({len(findings):,}):", *_group(findings))
+            yield from (
+                "",
+                f"{HEADINGS[name][1]} ({len(findings):,}):",
+                *_group(findings, N_NOTED if name == "notes" else N_NAMED),
+            )
     yield ""
     for part, numbers in report.classes.items():
         yield from _count_classes(part, Counter(numbers))
@@ -165,12 +169,12 @@ def _most_common(counts: Counter[str]) -> str:
     return named + (f" and {len(counts) - N_COMMON:,} more" if len(counts) > N_COMMON else "")
 
 
-def _group(findings: list[Finding]) -> Iterator[str]:
+def _group(findings: list[Finding], most: int) -> Iterator[str]:
     """Yield similar findings together, with the first files of each."""
     groups: dict[str, list[Finding]] = {}
     for found in findings:
         groups.setdefault(found.reason.split(":")[0], []).append(found)
     for group in groups.values():
-        yield from (f"  {plain(found.file)}: {plain(found.reason)}" for found in group[:N_NAMED])
-        if len(group) > N_NAMED:
-            yield f"  … and {len(group) - N_NAMED:,} more like this (--json names all)"
+        yield from (f"  {plain(found.file)}: {plain(found.reason)}" for found in group[:most])
+        if len(group) > most:
+            yield f"  … and {len(group) - most:,} more like this (--json names all)"

@@ -1,5 +1,5 @@
 "use strict";
-// Hand-written: hover values, switching runs, and the live view. Numbers come from the table below each figure.
+// Hand-written: hover values, switching runs, tables on a phone, and the live view. Numbers come from the table below each figure.
 const hidden = new Set();
 
 function start() {
@@ -8,7 +8,16 @@ function start() {
     box.addEventListener("change", () => { box.checked ? hidden.delete(box.dataset.toggle) : hidden.add(box.dataset.toggle); show(); });
   });
   document.querySelectorAll(".card").forEach(listen);
+  document.querySelectorAll("table").forEach(name);
   show();
+}
+
+// On a phone a row of many columns is shown as lines, each with the name of its column.
+function name(table) {
+  const heads = [...table.querySelectorAll("thead th")].map((head) => head.textContent);
+  if (heads.length < 4) return;
+  table.classList.add("stacked");
+  table.querySelectorAll("tbody tr").forEach((row) => [...row.cells].forEach((cell, i) => { cell.dataset.name = heads[i]; }));
 }
 
 function show() {

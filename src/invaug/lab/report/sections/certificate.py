@@ -5,14 +5,21 @@ from itertools import islice
 from typing import Any
 
 from invaug.lab.report import values
-from invaug.lab.report.document import Bars, Document, Figure, Section, Table
+from invaug.lab.report.document import Bars, Document, Figure, Part, Section, Table
 from invaug.lab.report.runs import Run
 from invaug.lab.report.sections.evaluation import SHARES, level_map, worst_classes
 from invaug.lab.report.values import MAX_OPS, Found, decimal, ends_of, list_in, number, percent, short, table_in, whole
 
 MOST_NOTES = 8  # of a certificate
-VERDICTS = {"met": "met with confidence", "violated": "violated with confidence", "not shown": "not shown either way"}
-LAWS = {"uniform": "uniform draws", "chain": "the chain as trained", "lambda_c": "λ_c", "worst": "the worst"}
+MOST_VERDICT = 500  # characters of the sentences of a verdict
+ANSWERS = {"holds": "yes", "does not hold": "no", "cannot tell": "cannot tell"}
+LAWS = {
+    "clean": "unchanged",
+    "uniform": "random draws",
+    "trained": "as trained",
+    "lambda_c": "λ_c",
+    "worst": "the worst",
+}
 
 
 def sections(run: Run, ending: str, name: str) -> list[Section]:
@@ -41,10 +48,19 @@ def describe_certificate(certificate: Found, ending: str = "", name: str = "") -
     found = constraints_in(certificate)
     for i, entry in enumerate(found, 1):
         own = f"{ending}-{i}" if len(found) > 1 else ending
-        title = f"How invariant the model is, with confidence{name} ({short(entry.get('name', '?'), 40)})"
-        tables = (_laws(entry, own), _operations(entry, own), _levels(entry, own), _classes(entry, own))
-        yield Section(title, (*sentences(entry, certificate), *(part for part in tables if part)))
+        depth, alone, what = whole(entry.get("depth")), table_in(entry.get("alone")), short(entry.get("name", "?"), 40)
+        title, deep = f"How invariant the model is, with confidence{name}", f", {depth} operations in sequence"
+        yield Section(f"{title} ({what}{deep * (depth > 1)})", _parts(entry, certificate, own, has_rest=not alone))
+        if alone:
+            yield Section(f"{title} ({what}, each operation alone)", _parts(alone, certificate, f"{own}-alone"))
     yield Section(f"Scope of the certificate{name}", tuple(_scope(certificate)))
+
+
+def _parts(entry: Found, certificate: Found, ending: str, *, has_rest: bool = True) -> tuple[Part, ...]:
+    """Return sentences and tables; operations and levels only if no exact ones for each operation alone follow."""
+    figures = (_operations(entry, ending), _levels(entry, ending)) if has_rest else ()
+    tables = (_laws(entry, ending), *figures, _classes(entry, ending))
+    return (*sentences(entry, certificate), *(part for part in tables if part))
 
 
 def _scope(certificate: Found) -> Iterator[str]:
@@ -57,11 +73,13 @@ def _scope(certificate: Found) -> Iterator[str]:
 
 
 def sentences(found: Found, certificate: Found) -> list[str]:
-    """Return what a certificate says about one constraint: shares, bounds, invariance risk, and their limits."""
+    """Return what a certificate says about one constraint: verdict, shares, invariance risk, and their limits."""
+    said = table_in(found.get("verdict"))
+    verdict = [short(text, MOST_VERDICT) for text in (said.get("text", ""), *list_in(said.get("context"), MOST_NOTES))]
     share = _nearly_invariant(found) if found.get("kind") == "sampled" else _invariant(found)
-    bounds = [_bound(found, key, certificate) for key in ("lambda_c", "chain", "uniform")]
-    risk = f"Invariance risk R_inv: {_loss_with_interval(table_in(found.get('invariance_risk')))}."
-    return [text for text in (share, _blinding(found), *bounds, risk, _clipped(found, certificate)) if text]
+    worse = _loss_with_interval(table_in(found.get("invariance_risk")))
+    risk = f"How far the worst loss of an image is above its unchanged one, on average (R_inv): {worse}."
+    return [text for text in (*verdict, share, _blinding(found), risk, _clipped(found, certificate)) if text]
 
 
 def _invariant(found: Found) -> str:
@@ -99,16 +117,6 @@ def _blinding(found: Found) -> str:
     return f"{count} of them leave nothing to see of any image of this size ({', '.join(names)}{more}): {rest}."
 
 
-def _bound(found: Found, key: str, certificate: Found) -> str:
-    law, epsilon = table_in(found.get(key)), number(found.get("epsilon", certificate.get("epsilon")))
-    if not law and key == "chain":  # only certificates of finite sets and runs with chains have one
-        return ""
-    name, verdict = f"Loss on held-out images under {LAWS[key]}", VERDICTS.get(str(law.get("verdict")))
-    if epsilon is None or verdict is None:
-        return f"{name}: {_loss_with_interval(law)}; the run has no bound on it."
-    return f"{name} at most ε = {epsilon:.3g}: {verdict} ({_loss_with_interval(law)})."
-
-
 def _loss_with_interval(law: Found) -> str:
     low, high = ends_of(law.get("loss_interval"))
     if low is None:
@@ -123,11 +131,17 @@ def _clipped(found: Found, certificate: Found) -> str:
 
 
 def _laws(entry: Found, ending: str) -> Table | None:
+    """Return accuracy and loss under each law, and whether the loss is within the level, where there is one."""
     laws = values.tables_in({name: entry.get(key) for key, name in LAWS.items()})
     keys = ("accuracy", "accuracy_interval", "loss", "loss_interval")
-    rows = tuple((law, *values.cells_in(row, *keys), short(row.get("verdict") or "–", 12)) for law, row in laws.items())
-    columns = ("under", "accuracy", "from", "to", "loss", "loss from", "loss to", "loss ≤ ε")
-    return Table("Accuracy and loss, with intervals", columns, rows, f"certificate{ending}-1", SHARES) if rows else None
+    answers = [ANSWERS.get(str(row.get("verdict"))) for row in laws.values()]
+    shown = [(law, *values.cells_in(row, *keys)) for law, row in laws.items()]
+    columns: tuple[str, ...] = ("under", "accuracy", "from", "to", "loss", "loss from", "loss to")
+    if any(answers):
+        columns = (*columns, "loss ≤ ε")
+        shown = [(*row, answer or "–") for row, answer in zip(shown, answers, strict=True)]
+    title = "Accuracy and loss, with intervals"
+    return Table(title, columns, tuple(shown), f"certificate{ending}-1", SHARES) if shown else None
 
 
 def _operations(entry: Found, ending: str) -> Figure | None:
@@ -156,6 +170,8 @@ def _levels(entry: Found, ending: str) -> Figure | None:
 
 
 def _classes(entry: Found, ending: str) -> Table | None:
-    under = "right under all" if entry.get("kind") == "exact" else "right under nearly all"
-    columns, keys = ("class", "clean accuracy", under, "from", "to", "images"), ("clean", "share", "interval", "images")
+    sampled = {"clean accuracy": "clean", "accuracy": "uniform", "right under nearly all": "share"}
+    exact = {"clean accuracy": "clean", "right under all": "share"}
+    shown = sampled if entry.get("kind") == "sampled" else exact
+    columns, keys = ("class", *shown, "from", "to", "images"), (*shown.values(), "interval", "images")
     return worst_classes(entry, columns, keys, 2, f"certificate{ending}-2")

@@ -5,6 +5,7 @@ from collections.abc import Sequence
 from invaug.lab.report.document import Bars, Cell, Figure, Point, Scatter, Table, Tile
 from invaug.lab.report.groups import Group, Value, baseline_of, combined, seconds_per_epoch, total_seconds
 from invaug.lab.report.intervals import Estimate, estimate
+from invaug.lab.report.measure import Measure, measure_of
 from invaug.lab.report.runs import Run
 from invaug.lab.report.sections.constraints import names_of
 from invaug.lab.report.values import number
@@ -21,6 +22,10 @@ def headline(groups: Sequence[Group]) -> str:
     data = ", ".join(dict.fromkeys(run.dataset for run in runs))
     count = f"{len(groups)} experiments" if len(groups) > 1 else "one experiment"
     return f"{len(runs)} runs on {data}, {count}"
+
+
+def _measure(groups: Sequence[Group]) -> Measure:
+    return measure_of([run for group in groups for run in group.runs])
 
 
 def share_data(groups: Sequence[Group]) -> bool:
@@ -40,42 +45,23 @@ def _ranked(groups: Sequence[Group]) -> list[tuple[Group, Estimate]]:
 
 def tiles(groups: Sequence[Group]) -> list[Tile]:
     """Return the accuracy of the best experiments, each with its interval."""
-    tiles = []
+    tiles, measure = [], _measure(groups)
     for group, mean in _ranked(groups)[:MOST_TILES]:
-        interval = "one run: no interval" if mean.n == 1 else f"95 % interval over {mean.n} runs"
-        tiles.append(Tile(group.label, f"{mean.text('.1f')} %", f"test accuracy, {interval}"))
+        interval = f"one {measure.repeat}" if mean.n == 1 else f"95 % interval over {measure.repeats(mean.n)}"
+        tiles.append(Tile(group.label, f"{mean.text('.1f')} %", f"{measure.accuracy}, {interval}"))
     return tiles
-
-
-def verdict(groups: Sequence[Group]) -> str:
-    """Return in one sentence how several experiments compare."""
-    ranked = _ranked(groups)
-    if not ranked:
-        return "Nothing to judge yet: no run has a test accuracy."
-    if not share_data(groups):
-        return "Runs of different datasets: their accuracies are not compared."
-    best, mean = ranked[0]
-    seeds = f"{mean.n} seeds" if mean.n > 1 else "one seed"
-    leader = f"Best mean test accuracy: {mean.text('.1f')} % by {best.label} ({seeds})"
-    base = baseline_of(groups)
-    if base is best:
-        return f"{leader}{', the baseline itself' if len(ranked) > 1 else ''}."
-    gain = estimate(best.differences_to(base) or [0.0])
-    if gain.interval is None:
-        return f"{leader}; too few common seeds with {base.label} for an interval of the difference."
-    outcome = "not separable from" if gain.interval[0] <= 0 <= gain.interval[1] else "more than"
-    return f"{leader}, {outcome} {base.label} ({gain.text('+.2f', 100)} points over {gain.n} common seeds)."
 
 
 def experiments(groups: Sequence[Group]) -> Table:
     """Return a row for each experiment: mean and 95 % interval over its seeds."""
-    accuracy, seconds = ("test accuracy (%)", _percent, ".2f"), ("s per epoch", seconds_per_epoch, ".3g")
+    measure = _measure(groups)
+    accuracy, seconds = (f"{measure.accuracy} (%)", _percent, ".2f"), ("s per epoch", seconds_per_epoch, ".3g")
     names, values, forms = zip(accuracy, *_of_constraints(groups), seconds, strict=True)
     rows: list[tuple[Cell, ...]] = []
     for group in groups:
         found = zip(map(group.estimate, values), forms, strict=True)
         rows.append((group.label, len(group.runs), *(mean.text(form) if mean else "–" for mean, form in found)))
-    title = "Experiments: mean ± 95 % interval over seeds (Student)"
+    title = f"Experiments: mean ± 95 % interval over {measure.repeat}s (Student)"
     return Table(title, ("experiment", "runs", *names), tuple(rows), "experiments")
 
 
@@ -97,14 +83,13 @@ def _named(key: str, name: str) -> Value:
 
 def differences(groups: Sequence[Group]) -> list[Table]:
     """Return the table of differences of accuracy to the baseline at common seeds; none where nothing can be paired."""
-    base = baseline_of(groups)
-    rows = []
+    base, measure, rows = baseline_of(groups), _measure(groups), []
     for group in groups:
         if group is not base and (pairs := group.differences_to(base)):
             gain = estimate(pairs)
             ends = gain.interval and " to ".join(f"{100 * end:+.2f}" for end in gain.interval)
-            rows.append((group.label, gain.n, f"{100 * gain.mean:+.2f}", ends or "one common seed: no interval"))
-    title = f"Test accuracy minus that of {base.label}, paired by seed (points)"
+            rows.append((group.label, gain.n, f"{100 * gain.mean:+.2f}", ends or f"one {measure.repeat}: no interval"))
+    title = f"{measure.accuracy.capitalize()} minus that of {base.label}, paired by {measure.repeat} (points)"
     columns = ("experiment", "pairs", "mean difference", "95 % interval")
     return [Table(title, columns, tuple(rows), "differences")] if rows else []
 
@@ -115,11 +100,12 @@ def figures(groups: Sequence[Group]) -> list[Figure]:
     if len(measured) < 2 or not share_data(groups):
         return []
     several = any(run.n_constraints > 1 for group in groups for run in group.runs)
+    measure = _measure(groups)
     made = [
-        _errors(measured),
-        _ablation(measured, "epsilon", "ε", "sum of γ" if several else "γ", combined("gamma", sum)),
-        _ablation(measured, "n_steps", "n_steps", "entropy", combined("entropy")),
-        _pareto(measured),
+        _errors(measured, measure),
+        _ablation(measured, measure, "epsilon", "ε", "sum of γ" if several else "γ", combined("gamma", sum)),
+        _ablation(measured, measure, "n_steps", "n_steps", "entropy", combined("entropy")),
+        _pareto(measured, measure),
     ]
     return [figure for figure in made if figure is not None]
 
@@ -133,16 +119,18 @@ def _ends(found: Estimate) -> tuple[float, float] | None:
     return None if found.interval is None else (max(found.interval[0], 0.0), found.interval[1])
 
 
-def _errors(measured: Measured) -> Figure:
+def _errors(measured: Measured, measure: Measure) -> Figure:
     best, error = min(measured, key=lambda pair: pair[1].mean)
-    reading = f"Lowest mean error: {best.label}, {error.text('.2f', 100)} %; whiskers are 95 % intervals over seeds."
-    title, names = "Test error by experiment", tuple(group.label for group, _ in measured)
-    bars = (("test error", tuple(error.mean for _, error in measured)),)
+    reading = f"Lowest mean error: {best.label}, {error.text('.2f', 100)} %; whiskers are 95 % intervals."
+    if not any(error.interval for _, error in measured):
+        reading = f"Lowest error: {best.label}, {error.mean:.2%}; one {measure.repeat} each: no intervals."
+    title, names = f"{measure.error.capitalize()} by experiment", tuple(group.label for group, _ in measured)
+    bars = ((measure.error, tuple(error.mean for _, error in measured)),)
     whiskers, colours = tuple(_ends(error) for _, error in measured), tuple(group.colour for group, _ in measured)
-    drawing = Bars("test error", names, bars, percent=True, whiskers=whiskers, colours=colours)
+    drawing = Bars(measure.error, names, bars, percent=True, whiskers=whiskers, colours=colours)
     rows = tuple((group.label, error.mean, *(error.interval or (None, None)), error.n) for group, error in measured)
-    columns = ("experiment", "test error", "low", "high", "runs")
-    return Figure("error", title, drawing, reading, Table(title, columns, rows))
+    columns = ("experiment", measure.error, "low", "high", "runs")
+    return Figure("error", title, drawing, reading, Table(title, columns, rows, percent=columns[1:4]))
 
 
 def _setting(group: Group, key: str) -> float | None:
@@ -167,7 +155,7 @@ def _family(measured: Measured, key: str) -> list[tuple[float, Group, Estimate]]
     return sorted(largest, key=lambda entry: entry[0]) if len({entry[0] for entry in largest}) > 1 else []
 
 
-def _ablation(measured: Measured, key: str, x_label: str, shade: str, value: Value) -> Figure | None:
+def _ablation(measured: Measured, measure: Measure, key: str, x_label: str, shade: str, value: Value) -> Figure | None:
     points, rows = [], []
     for x, group, error in _family(measured, key):
         found = group.estimate(value)
@@ -181,13 +169,14 @@ def _ablation(measured: Measured, key: str, x_label: str, shade: str, value: Val
     values = [point.value for point in points if point.value is not None]
     trend = f"; with {x_label}, {shade} goes from {values[0]:.3g} to {values[-1]:.3g}" if len(values) > 1 else ""
     title = f"Error against {x_label}, {shade} as colour"
-    drawing = Scatter(x_label, "test error", tuple(points), shade, tuple((point.x, point.y) for point in points))
+    drawing = Scatter(x_label, measure.error, tuple(points), shade, tuple((point.x, point.y) for point in points))
     reading = f"Lowest error {best.y:.2%} at {x_label} {best.x:g}{trend}."
-    table = Table(title, (x_label, "test error", "low", "high", shade, "runs"), tuple(rows))
+    columns = (x_label, measure.error, "low", "high", shade, "runs")
+    table = Table(title, columns, tuple(rows), percent=columns[1:4])
     return Figure(f"error-{key.replace('_', '-')}", title, drawing, reading, table)
 
 
-def _pareto(measured: Measured) -> Figure | None:
+def _pareto(measured: Measured, measure: Measure) -> Figure | None:
     found = [(group, time.mean, error) for group, error in measured if (time := group.estimate(total_seconds))]
     if len(found) < 2:
         return None
@@ -201,7 +190,8 @@ def _pareto(measured: Measured) -> Figure | None:
     )
     rows = tuple((g.label, cost, error.mean, "yes" if g.label in front else "no") for g, cost, error in found)
     legend = tuple((group.label, group.colour) for group, _, _ in found)
-    drawing = Scatter("training seconds", "test error", points, joined=tuple(front.values()), legend=legend)
+    drawing = Scatter("training seconds", measure.error, points, joined=tuple(front.values()), legend=legend)
     reading = f"By their means, no other experiment is both cheaper and better than: {'; '.join(front)}."
-    table = Table("Error and cost", ("experiment", "seconds", "test error", "on the front"), rows)
+    columns = ("experiment", "seconds", measure.error, "on the front")
+    table = Table("Error and cost", columns, rows, percent=(measure.error,))
     return Figure("pareto", table.title, drawing, reading, table)

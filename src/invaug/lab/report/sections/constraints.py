@@ -9,6 +9,7 @@ from invaug.lab.train.course import AT_CAP, Course, course_of, is_moving
 from invaug.levels import Resilient
 
 KEPT = {"uniform": "uniformly drawn transformations", "worst": "the worst of the proposed transformations"}
+NOT_SETTLED = "not settled yet"
 CHAIN = "the transformations the chain keeps"
 
 
@@ -35,6 +36,11 @@ class Outcome:
         return None if self.loss is None or self.slack is None else self.loss - self.slack
 
     @property
+    def is_settled(self) -> bool:
+        """Whether gamma, and an epsilon that a rule sets, no longer move."""
+        return self.course is not None and self.course.is_settled
+
+    @property
     def is_violated(self) -> bool:
         """Whether the loss was above epsilon in the last epoch."""
         return self.slack is not None and self.slack > 0
@@ -50,7 +56,7 @@ class Outcome:
         if self.gamma is None:
             return "–"
         if self.rule:
-            return gap_left(self.gamma, self.rule)
+            return gap_left(self.gamma, self.rule) if self.is_settled else NOT_SETTLED
         if not self.has_bound:
             return "a fixed weight"
         if self.slack is None or self.is_violated or self.is_moving:
@@ -91,8 +97,8 @@ def what_gamma_is(run: Run, rule: Resilient) -> str:
     """Return what gamma measures under the rule of a run."""
     above = "the clean loss" if rule.base == "clean" else f"{rule.base:g}"
     return (
-        f"γ is {rule.alpha:g} × the gap between the loss on {KEPT.get(run.method, CHAIN)} and {above}, on training "
-        "images, as a share of the loss of a guess: the invariance gap that is left"
+        f"At its end it is {rule.alpha:g} × the gap between the loss on {KEPT.get(run.method, CHAIN)} and {above}, on "
+        "training images, as a share of the loss of a guess: the invariance gap that is left"
     )
 
 

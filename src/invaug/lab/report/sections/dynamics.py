@@ -8,17 +8,20 @@ from invaug.lab.report.document import Figure, Lines, Rule, Series, Table
 from invaug.lab.report.drawing.axes import N_COLOURS
 from invaug.lab.report.groups import Member
 from invaug.lab.report.runs import Run
-from invaug.lab.report.sections.constraints import names_of, outcomes, what_gamma_is
+from invaug.lab.report.sections.constraints import names_of, outcomes
 from invaug.lab.train.course import course_of
 
 MOST_RULES = 4  # lines that are no data
 MOST_POINTS, FEWEST_POINTS = 400, 50  # of a line: more than a screen shows, and enough for its shape
 MOST_IN_ALL = 8000  # points of a figure, so that a page of twenty runs stays under five megabytes
 MET = Rule(0.0, "met below")
+SPLITS = {"test": "test", "train": "train", "val": "held-out"}
+"""What a record calls the images, and what a page calls them; test is drawn solid."""
 SHAPES = {
     "settled": "settled",
     "turned": "turned down",
     "rising": "still rising",
+    "moving": "still moving",
     "zero": "stayed at zero",
     "short": "too short to judge",
 }
@@ -52,25 +55,30 @@ def _by_constraint(cast: Sequence[Member]) -> list[Figure | None]:
 
 
 def _figure(key: str, title: str, drawing: Lines, reading: str) -> Figure | None:
-    """Return the figure with every n-th point and the last one of long lines; None if it would be empty."""
+    """Return the figure with every n-th point and the last one of long lines; None if it would say nothing."""
     lines = [line for line in drawing.series if _known(line)]
-    if not lines:
+    if not lines or all(_is_constant(line) for line in lines):
         return None
     most = max(min(MOST_POINTS, MOST_IN_ALL // len(lines)), FEWEST_POINTS)
     stride = -(-max(len(line.points) for line in lines) // most)
     drawn = tuple(replace(line, points=(*line.points[:-1:stride], line.points[-1])) for line in lines)
     reading += f" One epoch in {stride} is drawn." if stride > 1 else ""
-    return Figure(key, title, replace(drawing, series=drawn), reading, _table(drawn, title))
+    return Figure(key, title, replace(drawing, series=drawn), reading, _table(drawn, title, drawing.percent))
 
 
-def _table(lines: Sequence[Series], title: str) -> Table:
+def _is_constant(line: Series) -> bool:
+    return len(line.points) > 1 and len(set(_known(line))) == 1
+
+
+def _table(lines: Sequence[Series], title: str, percent: bool) -> Table:
     """Return the numbers of the lines: one row per epoch, one column per line."""
     rows: dict[float, list[float | None]] = {}
     for i, line in enumerate(lines):
         for x, y in line.points:
             rows.setdefault(x, [None] * len(lines))[i] = y
     columns = ("epoch", *(line.label for line in lines))
-    return Table(title, columns, tuple((int(x), *rows[x]) for x in sorted(rows)))
+    rows_ = tuple((int(x), *rows[x]) for x in sorted(rows))
+    return Table(title, columns, rows_, percent=columns[1:] if percent else ())
 
 
 def _known(line: Series) -> list[float]:
@@ -78,11 +86,11 @@ def _known(line: Series) -> list[float]:
 
 
 def _of_constraints(cast: Sequence[Member], field: str, only: str | None = None) -> list[Series]:
-    """Return a line for each run, of one run alone a line for each of its constraints."""
+    """Return a line for each run that has something to say, of one run alone a line for each of its constraints."""
     alone = len(cast) == 1
     lines = []
     for i, (run, colour, group) in enumerate(cast):
-        for k, name in enumerate(names_of(run)):
+        for k, name in enumerate(names_of(run) if _says(run, field) else []):
             points = tuple((epoch.number, epoch.at(field, k)) for epoch in run.epochs)
             if alone:  # past the last colour they begin again, dashed
                 lines.append(Series(name, points, k, k // N_COLOURS, name, "", i))
@@ -91,20 +99,31 @@ def _of_constraints(cast: Sequence[Member], field: str, only: str | None = None)
     return lines
 
 
+def _says(run: Run, field: str) -> bool:
+    """Whether a number of the constraints says something: a fixed γ and the choice among one draw do not."""
+    if field in ("gamma", "slack"):
+        return run.holds_epsilon
+    return run.has_chains if field in ("entropy", "acceptance") else True
+
+
 def _gamma(cast: Sequence[Member]) -> Figure | None:
     lines = _of_constraints(cast, "gamma")
     courses = [course for line in lines if (course := course_of(_known(line)))]
     counts = {name: sum(course.shape == shape for course in courses) for shape, name in SHAPES.items()}
     reading = f"Of {len(courses)} lines: {', '.join(f'{count} {name}' for name, count in counts.items() if count)}."
     if len(courses) == 1:
-        meanings = [what_gamma_is(m.run, outcome.rule) for m in cast for outcome in outcomes(m.run) if outcome.rule]
-        reading = " ".join(f"{sentence}." for sentence in (f"γ {courses[0].words}", *meanings))
+        reading = f"γ {courses[0].words}."
     return _figure("gamma", "γ, the weight of each constraint", Lines("γ", lines), reading)
 
 
 def _constraint_loss(cast: Sequence[Member]) -> Figure | None:
     lines = _of_constraints(cast, "constraint_loss")
-    ends = [outcome for member in cast for outcome in outcomes(member.run) if outcome.epsilon is not None]
+    ends = [
+        outcome
+        for member in cast
+        for outcome in outcomes(member.run)
+        if outcome.epsilon is not None and member.run.holds_epsilon
+    ]
     levels = sorted({round(outcome.epsilon or 0.0, 6) for outcome in ends})
     reading = _span(lines, "the loss on kept transformations")
     if len(levels) > MOST_RULES:
@@ -132,12 +151,12 @@ def _by_split(cast: Sequence[Member], quantity: str, title: str, label: str, for
     alone = len(cast) == 1
     lines = []
     for i, (run, colour, group) in enumerate(cast):
-        for dash, split in enumerate(("test", "train", "val")):
-            points = tuple((epoch.number, epoch.measured[f"{split}_{quantity}"]) for epoch in run.epochs)
+        for dash, (key, split) in enumerate(SPLITS.items()):
+            points = tuple((epoch.number, epoch.measured[f"{key}_{quantity}"]) for epoch in run.epochs)
             name = split if alone else f"{run.name}: {split}"
             lines.append(Series(name, points, colour, dash, "" if alone else group, split, i))
     parts = []
-    for split in ("train", "test"):
+    for split in ("train", "held-out", "test"):
         ends = sorted(_known(line)[-1] for line in lines if line.kind == split and _known(line))
         texts = list(dict.fromkeys(format(end, form) for end in (*ends[:1], *ends[-1:])))
         parts += [f"{split} {' to '.join(texts)}"] if texts else []

@@ -58,7 +58,7 @@ def parts(evaluation: Found, ending: str = "") -> tuple[Part, ...]:
 
 def level_map(found: Found, key: str, title: str, unit: str = "level") -> Figure | None:
     """Return the accuracy by operation and level as a map; an absent level does the same as the one before it."""
-    table = _accuracy_by_level(found)
+    table = accuracy_by_level(found)
     if not table:
         return None
     columns = tuple(map(str, range(max(max(levels) for levels in table.values()) + 1)))
@@ -70,7 +70,7 @@ def level_map(found: Found, key: str, title: str, unit: str = "level") -> Figure
     return Figure(key, title, Heat(unit, tuple(table), columns, cells, "accuracy"), reading, numbers)
 
 
-def _accuracy_by_level(found: Found) -> dict[str, dict[int, float]]:
+def accuracy_by_level(found: Found) -> dict[str, dict[int, float]]:
     """Return the accuracy of every operation at each of its levels, averaged over both signs."""
     table: dict[str, dict[int, float]] = {}
     for name, rows in islice(table_in(found.get("levels")).items(), values.MAX_OPS):

@@ -30,6 +30,16 @@ def sections(run: Run, _ending: str, name: str) -> list[Section]:
     return [Section(title + name, (reading, Gallery(strips))) for title, reading, strips in parts if strips]
 
 
+def mistakes(run: Run, operations: Sequence[str]) -> tuple[tuple[Picture, ...], ...]:
+    """Return pairs of pictures, before and after, that the model gets wrong: one of each of these operations."""
+    rows = {_name(row): row for row in reversed(rows_in((run.evaluation or {}).get("hardest"))) if _is_mistake(row)}
+    return tuple(pair for name in operations if name in rows and (pair := _pair(rows[name])))
+
+
+def _is_mistake(row: Found) -> bool:
+    return row.get("seen") != row.get("class")
+
+
 def _rule(run: Run, rows: Sequence[Found]) -> str:
     """Return by which rule proposals were kept, and how many of a long chain are shown."""
     said = RULES.get(run.method, CHAIN) + ("" if methods.is_constrained(run.method) else FOREIGN)
@@ -71,8 +81,12 @@ def _class(row: Found) -> str:
 
 
 def _operation(row: Found) -> str:
-    name, size = short(row.get("op", "?"), 30), number(row.get("magnitude"))
-    return name if size is None else f"{name} {size:.3g}"
+    size = number(row.get("magnitude"))
+    return _name(row) if size is None else f"{_name(row)} {size:.3g}"
+
+
+def _name(row: Found) -> str:
+    return short(row.get("op", "?"), 30)
 
 
 def _loss(row: Found, key: str) -> str:

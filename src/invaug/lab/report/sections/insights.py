@@ -5,7 +5,7 @@ from pathlib import Path
 from typing import Any
 
 from invaug.lab.insights.thresholds import FULLY, MOSTLY, VERDICTS
-from invaug.lab.report.document import Bars, Cell, Document, Figure, Gallery, Picture, Section, Table, Tile
+from invaug.lab.report.document import Answer, Bars, Cell, Document, Figure, Gallery, Picture, Section, Table, Tile
 from invaug.lab.report.read import read_document
 from invaug.lab.report.sections.gallery import PICTURE
 from invaug.lab.report.values import MAX_OPS, Found, interval, list_in, number, rows_in, short, table_in
@@ -43,6 +43,7 @@ def insights_document(folders: Sequence[Path]) -> Document | None:
     return Document(
         title=f"Which symmetries of {short(found.get('data', 'the data'), 60)} a network learns",
         verdict=verdict(rows),
+        answers=tuple(_next_step(found)),
         notes=(*notes, *_unchanged(found), *_seeds(found)),
         tiles=tuple(_tiles(found, rows)),
         sections=tuple(section for section in _sections(found, rows) if section.parts),
@@ -126,8 +127,14 @@ def _pictures(source: Any, caption: str) -> list[Picture]:
 def _suggested(found: Found) -> list[str | Table]:
     entries = list(table_in(found.get("suggested")).items())[:MAX_OPS]
     rows = tuple((short(name, 30), *(interval(ends) or (None, None))) for name, ends in entries)
-    said = "Only families with a verdict are in it. Train with it: invaug train DATA --config suggested.toml"
+    said = "Every operation as far as it is learned; families without a verdict are not in it."
     return [said, Table("suggested.toml", ("operation", "from", "to"), rows, "suggested")] if rows else []
+
+
+def _next_step(found: Found) -> list[Answer]:
+    command = f"invaug train {short(found.get('data', 'DATA'), 60)} --config suggested.toml"
+    said = "Train with the families that are learned, each as far as it is:"
+    return [Answer("Next", said, command)] if found.get("suggested") else []
 
 
 def _tiles(found: Found, rows: Sequence[Found]) -> list[Tile]:

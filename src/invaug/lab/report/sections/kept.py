@@ -32,7 +32,9 @@ def left_out(groups: Sequence[Group]) -> int:
 
 
 def _constraints(groups: Sequence[Group]) -> list[tuple[Group, int, str]]:
-    return [(group, k, name) for group in groups for k, name in enumerate(_names(group)) if _totals(group, k, -1)]
+    """Return the constraints of experiments that choose what they keep: of uniform draws all are kept alike."""
+    chosen = [group for group in groups if group.runs[0].has_chains]
+    return [(group, k, name) for group in chosen for k, name in enumerate(_names(group)) if _totals(group, k, -1)]
 
 
 def _names(group: Group) -> list[str]:
@@ -65,7 +67,8 @@ def _operations(first: Totals, last: Totals, ending: str, where: str) -> Figure 
     columns, rule = tuple(zip(("first epoch", "last epoch"), shares, strict=True)), Rule(1 / len(names), "uniform")
     drawing = Bars("share of kept draws (dashed: uniform)", names, columns, rule, percent=True)
     title = f"How often each operation was kept{where}"
-    table = Table(title, ("operation", "first epoch", "last epoch"), tuple(zip(names, *shares, strict=True)))
+    headings = ("operation", "first epoch", "last epoch")
+    table = Table(title, headings, tuple(zip(names, *shares, strict=True)), percent=headings[1:])
     return Figure(f"operations{ending}", title, drawing, against_uniform(last), table)
 
 

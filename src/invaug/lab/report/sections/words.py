@@ -5,9 +5,16 @@ from collections.abc import Sequence
 from invaug.lab.report.document import Tile
 from invaug.lab.report.groups import seconds_per_epoch, total_seconds
 from invaug.lab.report.intervals import wilson
+from invaug.lab.report.measure import measure_of
 from invaug.lab.report.runs import Run
-from invaug.lab.report.sections.constraints import Outcome, by_gamma, gap_left, outcomes, what_gamma_is
+from invaug.lab.report.sections.constraints import NOT_SETTLED, Outcome, by_gamma, gap_left, outcomes, what_gamma_is
 from invaug.lab.train.course import PATIENCE
+
+GAMMA = (
+    "γ is the weight of transformed images in training: it rises while the loss on them is above ε, and falls while it "
+    "is below."
+)
+EPSILON = "ε is the loss that is allowed on transformed images."
 
 
 def headline(run: Run) -> str:
@@ -17,24 +24,21 @@ def headline(run: Run) -> str:
 
 
 def verdict(run: Run) -> str:
-    """Return in one sentence how the run ended."""
+    """Return in one sentence how the constraints of the run ended."""
     if not run.epochs:
         return "Nothing to judge yet: no epoch has been recorded."
     found = outcomes(run)
     if not found:
         return _plain_verdict(run)
     if all(outcome.rule for outcome in found):
-        return _ruled_verdict(run, found)
+        return _ruled_verdict(found)
     if all(outcome.slack is None or outcome.gamma is None for outcome in found):
         return "No constraint to judge: the record has no finite slack for the last epoch."
     return _bounded_verdict(found) if run.holds_epsilon else _weighted_verdict(found)
 
 
 def _plain_verdict(run: Run) -> str:
-    how = "" if run.method == "none" else f" with {run.label}"
-    accuracy = run.test_accuracy
-    said = "no test accuracy recorded" if accuracy is None else f"test accuracy {accuracy:.1%}"
-    return f"No constraint: plain training{how}, {said}."
+    return f"No constraint: {run.label}."
 
 
 def _weighted_verdict(found: Sequence[Outcome]) -> str:
@@ -42,19 +46,23 @@ def _weighted_verdict(found: Sequence[Outcome]) -> str:
     return f"Loss on transformed images added with a fixed weight ({which}): no ε to stay below."
 
 
-def _ruled_verdict(run: Run, found: Sequence[Outcome]) -> str:
+def _ruled_verdict(found: Sequence[Outcome]) -> str:
     """Return how a run ended whose epsilons a rule sets: what gamma did, and which gap is left."""
     first, ranked = found[0], by_gamma(found)
     if not ranked or first.rule is None or first.course is None:
         return "No γ to judge: the record has no finite one."
-    what = f"{what_gamma_is(run, first.rule)}."
+    moving = [outcome.name for outcome in found if not outcome.is_settled]
+    if len(found) > 1 and moving:
+        return f"Not settled yet: γ of {', '.join(moving)} still moves."
     if len(found) > 1:
         (most, large), (least, small) = ranked[0], ranked[-1]
         learned = f"Smallest γ: {least.name}, {small:.3g}, the symmetry the network has learned most fully"
-        return f"{learned}; largest: {most.name}, {large:.3g}. {what}"
+        return f"{learned}; largest: {most.name}, {large:.3g}."
     if first.course.shape == "zero":
         return f"γ {first.course.words}: on training images the network is as good on transformed as on clean images."
-    return f"γ {first.course.words}, {gap_left(first.course.last, first.rule)}. {what}"
+    if not first.is_settled:
+        return f"Not settled yet: γ {first.course.words}."
+    return f"γ {first.course.words}, {gap_left(first.course.last, first.rule)}."
 
 
 def _bounded_verdict(found: Sequence[Outcome]) -> str:
@@ -92,6 +100,17 @@ def _weights(found: Sequence[Outcome]) -> str:
     return f"largest γ: {largest.name}, {gamma:.3g}{state}{rest}"
 
 
+def meanings(runs: Sequence[Run]) -> list[str]:
+    """Return what gamma and epsilon are, in a line each, where some run adapts its gamma."""
+    bounded = [run for run in runs if run.epochs and run.holds_epsilon]
+    if not bounded:
+        return []
+    ruled = any(outcome.rule for run in bounded for outcome in outcomes(run))
+    who = "Its rule sets it during training, from the clean loss and γ." if ruled else "It was given."
+    measured = dict.fromkeys(what_gamma_is(run, each.rule) for run in bounded for each in outcomes(run) if each.rule)
+    return [" ".join([GAMMA, *(f"{text}." for text in measured)]), f"{EPSILON} {who}"]
+
+
 def tiles(run: Run) -> list[Tile]:
     """Return the headline numbers of a run."""
     if not run.epochs:
@@ -105,14 +124,14 @@ def tiles(run: Run) -> list[Tile]:
 
 
 def _accuracy_tile(run: Run) -> Tile:
-    split, images = ("val", "held-out training images") if run.is_held_out else ("test", "test images")
-    accuracy, n = run.test_accuracy, run.images.get(split, 0)
+    measure, accuracy, n = measure_of([run]), run.test_accuracy, run.n_measured
     if accuracy is None or not 0 <= accuracy <= 1:
-        return Tile("test accuracy", "–", "not recorded")
+        return Tile(measure.accuracy, "–", "not recorded")
     if not n:
-        return Tile("test accuracy", f"{accuracy:.1%}", "after the last epoch")
+        return Tile(measure.accuracy, f"{accuracy:.1%}", "after the last epoch")
     low, high = wilson(accuracy, n)
-    return Tile("test accuracy", f"{accuracy:.1%}", f"95 % interval {low:.1%} to {high:.1%} over {n:,} {images}")
+    behind = f"95 % interval {low:.1%} to {high:.1%} over {n:,} {measure.split} images"
+    return Tile(measure.accuracy, f"{accuracy:.1%}", behind)
 
 
 def _constraint_tiles(outcome: Outcome) -> list[Tile]:
@@ -122,6 +141,7 @@ def _constraint_tiles(outcome: Outcome) -> list[Tile]:
     if outcome.loss is not None:
         is_bounded = outcome.epsilon is not None and (outcome.has_bound or outcome.rule)
         bound = f"ε {outcome.epsilon:.3g}{', set by its rule' * bool(outcome.rule)}" if is_bounded else "no ε"
+        bound = f"ε {NOT_SETTLED}" if outcome.rule and not outcome.is_settled else bound
         tiles.append(Tile("loss on transformed images", f"{outcome.loss:.3g}", f"{bound}, mean of the last epoch"))
     return tiles
 
