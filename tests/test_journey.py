@@ -87,7 +87,7 @@ def test_a_new_user_gets_from_a_folder_of_images_to_an_exported_model(tmp_path: 
     pixels, labels = load_labelled_digits()
     write_folder(tmp_path / "photos", pixels, labels, {0: "zero", 1: "one", 7: "seven"}, 12)
     tiny = "--epochs 1 --seeds 1 --rounds 0"
-    travel(tmp_path, "mild", {"train": "--epochs 1", "insights": tiny, "certify": "--images 6"})
+    travel(tmp_path, "mild", {"train": "--epochs 1 --n-levels 4", "insights": tiny, "certify": "--images 6"})
 
 
 @pytest.mark.long
@@ -97,8 +97,8 @@ def test_the_same_with_photographs(tmp_path: Path) -> None:
         pytest.skip("NOT TRAVELLED WITH PHOTOGRAPHS: INVAUG_DATA names no folder with cifar10.npz")
     with np.load(Path(source) / "cifar10.npz", allow_pickle=False) as arrays:
         pixels, labels = arrays["x_train"][:5000], arrays["y_train"][:5000].reshape(-1)
-    write_folder(tmp_path / "photos", pixels, labels, {0: "plane", 1: "car", 6: "frog"}, 200)
-    some = {"train": "--epochs 8", "insights": "--epochs 4 --seeds 2 --rounds 1", "certify": ""}
+    write_folder(tmp_path / "photos", pixels, labels, {0: "plane", 1: "car", 6: "frog"}, 150)
+    some = {"train": "--epochs 5", "insights": "--epochs 2 --seeds 2 --rounds 1", "certify": ""}
     travel(tmp_path, "mild", some)
 
 
