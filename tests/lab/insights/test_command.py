@@ -1,4 +1,4 @@
-"""How fully symmetries are learned: planted truths come first, planted non-truths last; a stopped search resumes."""
+"""The command: what it asks, refuses and prints; a stopped search resumes."""
 
 from __future__ import annotations
 
@@ -19,8 +19,10 @@ import torch
 from invaug import sets
 from invaug.lab.data import synthetic
 from invaug.lab.errors import UserError
-from invaug.lab.insights.command import InsightsRequest, insights
-from invaug.lab.insights.verdicts import Answer, summary_lines
+from invaug.lab.insights.command import InsightsRequest, insights, run_insights
+from invaug.lab.insights.document import as_json
+from invaug.lab.insights.verdicts import Answer
+from invaug.lab.insights.words import summary_lines
 from invaug.lab.train.display import Screen
 from tests.support.images import load_labelled_digits
 from tests.support.runs import train, write_digits
@@ -28,7 +30,7 @@ from tests.support.runs import train, write_digits
 PAPER = (  # at half the size of the images, and so of the translation
     "[families.rotation]\nRotation = 3.1416\n[families.translation]\nTranslation = 3.5\n[families.scale]\nScale = 1.5\n"
 )
-BRIEFLY = {"seeds": 2, "epochs": 1, "only": ("inversion",)}
+BRIEFLY = {"seeds": 1, "epochs": 1, "only": ("inversion",)}
 
 
 def save(path: Path, images: np.ndarray, labels: np.ndarray) -> str:
@@ -56,47 +58,24 @@ def ask(data: str, out: Path, **given: object) -> Answer:
     return insights(request, Screen(quiet=True))[0]
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
-    ("kind", "truth"),
-    [
-        ("r180", "rotation"),
-        ("scaled", "scale"),
-        pytest.param("r90", "rotation", marks=pytest.mark.long),
-        pytest.param("translated", "translation", marks=pytest.mark.long),
-    ],
+    ("kind", "truth"), [("r180", "rotation"), ("scaled", "scale"), ("r90", "rotation"), ("translated", "translation")]
 )
-def test_the_planted_symmetry_has_the_smallest_gamma_of_the_papers_three(tmp_path, kind, truth):
+def test_the_planted_symmetry_has_the_smallest_gap_of_the_papers_three(tmp_path, kind, truth):
     images, labels = digits_and_labels(1500)
     moved = synthetic.plant(torch.from_numpy(images).unsqueeze(1), kind, synthetic.TRAIN).squeeze(1).numpy()
     (tmp_path / "paper.toml").write_text(PAPER)
     found = ask(save(tmp_path / "d.npz", halve(moved), labels), tmp_path / "out", families=tmp_path / "paper.toml")
-    assert found.ranking[0].name == truth, list(summary_lines(found))
+    assert min(found.families, key=lambda each: each.gap.mean).name == truth, list(summary_lines(found))
 
 
-def test_labels_that_depend_on_the_side_leave_the_horizontal_flip_unlearned(tmp_path):
-    images, _ = digits_and_labels(600)
-    small, sides = images[:, ::2, ::2], np.arange(600) % 2
-    small = np.maximum(small, small[:, :, ::-1])  # a digit shows whether it was mirrored
-    scene = np.zeros_like(images)
-    for image, digit, side in zip(scene, small, sides, strict=True):
-        image[7:21, 14 * side : 14 * side + 14] = digit
-    data = save(tmp_path / "sides.npz", scene, sides)
-    found = ask(data, tmp_path / "out", only=("horizontal flip", "vertical flip"))
-    first, last = found.ranking
-    assert (first.name, last.name) == ("vertical flip", "horizontal flip")
-    assert (last.verdict, last.learned) == ("not learned", None)
-    assert last.gamma.mean > 5 * first.gamma.mean
-    said = "\n".join(summary_lines(found))
-    assert "Smallest gamma: vertical flip, the symmetry the network has learned most fully." in said
-    assert "horizontal flip is not learned, labels depend on it: " in said
-    assert "FlipX" not in found.suggested
-
-
+@pytest.mark.long
 def test_sixes_and_nines_leave_rotation_unlearned_unless_it_is_small(tmp_path):
     images, labels = digits_and_labels(5000)
     rows = (labels == 6) | (labels == 9)
     data = save(tmp_path / "69.npz", halve(images[rows]), labels[rows] // 9)
-    found = ask(data, tmp_path / "out", only=("rotation",), rounds=3, epochs=8)
+    found = ask(data, tmp_path / "out", only=("rotation",), rounds=3, epochs=None)
     (rotation,) = found.families
     assert rotation.verdict == "not learned"
     assert 0 < rotation.factor < 1, list(summary_lines(found))
@@ -119,11 +98,9 @@ def test_the_suggestion_is_a_set_in_code_and_a_config_that_trains(tmp_path):
         "--rounds",
         "0",
         "--epochs",
-        "5",
+        "16",
         "--only",
         "sharpness",
-        "--only",
-        "cutout",
         "--json",
     ]
     done = subprocess.run(command, capture_output=True, text=True, check=True, cwd=tmp_path)
@@ -136,9 +113,6 @@ def test_the_suggestion_is_a_set_in_code_and_a_config_that_trains(tmp_path):
     assert _without_places(shown.stdout) == _without_places(f"{sets.of(families['suggested'])}\n")
     (row,) = train(write_digits(tmp_path), tmp_path / "run", **tomllib.loads(file.read_text()))
     assert list(row["families"]) == ["suggested"]
-    page = (tmp_path / "out" / "report.html").read_text()
-    assert "How fully each symmetry is learned" in page
-    assert "γ of each symmetry" in page
 
 
 @pytest.mark.long
@@ -153,7 +127,7 @@ def test_a_stopped_search_says_how_to_resume_and_ends_with_the_same_gammas(tmp_p
         text=True,
         env={**os.environ, "OMP_NUM_THREADS": "1"},
     )
-    record = cut / "seed-1" / "record.jsonl"
+    record = cut / "00-rotation-seed-0" / "record.jsonl"
     while not record.exists() and process.poll() is None:
         time.sleep(0.01)
     process.send_signal(signal.SIGTERM)
@@ -161,7 +135,7 @@ def test_a_stopped_search_says_how_to_resume_and_ends_with_the_same_gammas(tmp_p
     assert process.returncode == 143, said
     assert f"resume with: invaug insights {data} --out {cut}" in said
     given = {"seeds": 2, "rounds": 0, "epochs": 4, "only": ("rotation",)}
-    one, other = (ask(data, folder, **given).as_json() for folder in (tmp_path / "whole", cut))
+    one, other = (as_json(ask(data, folder, **given)) for folder in (tmp_path / "whole", cut))
     one.pop("seconds"), other.pop("seconds")
     assert one == other
 
@@ -190,7 +164,7 @@ def test_bad_input_is_refused_in_one_line(tmp_path):
 
 @pytest.fixture(scope="module")
 def asked(tmp_path_factory) -> tuple[str, Path, Answer]:
-    """Ask about one family of two hundred digits, two seeds, in this process; return data, folder and answer."""
+    """Ask about one family of two hundred digits in this process; return data, folder and answer."""
     folder = tmp_path_factory.mktemp("insights")
     data = save(folder / "d.npz", *digits_and_labels(200))
     return data, folder / "out", ask(data, folder / "out", **BRIEFLY)
@@ -206,8 +180,23 @@ def test_a_folder_with_other_settings_or_other_things_is_refused(tmp_path, asked
         ask(data, tmp_path / "mine", **BRIEFLY)
 
 
-def test_seeds_side_by_side_have_the_gammas_of_one_process(tmp_path, asked):
+def test_trainings_side_by_side_find_what_one_process_finds(tmp_path, asked):
     data, _, found = asked
-    alone, beside = found.as_json(), ask(data, tmp_path / "beside", jobs=2, **BRIEFLY).as_json()
+    alone, beside = as_json(found), as_json(ask(data, tmp_path / "beside", jobs=2, **BRIEFLY))
     alone.pop("seconds"), beside.pop("seconds")
     assert alone == beside
+
+
+@pytest.mark.parametrize(("n", "n_classes", "only"), [(36, 3, ("rotation", "tone")), (300, 10, ("rotation",))])
+def test_after_one_epoch_nothing_is_judged_and_the_last_lines_say_what_to_do(tmp_path, capsys, n, n_classes, only):
+    images, labels = load_labelled_digits()
+    rows = np.flatnonzero(labels < n_classes)[:n]
+    data = save(tmp_path / "d.npz", halve(images[rows]), labels[rows])
+    request = InsightsRequest(data, out=tmp_path / "out", seeds=1, rounds=0, epochs=1, only=only)
+    run_insights(request, for_machines=False)
+    said = capsys.readouterr().out.splitlines()
+    assert sum("undecided: train longer" in line for line in said) == len(only)
+    assert "one seed: there are no intervals over seeds (--seeds 3 gives them)" in said
+    assert said[-2].startswith(f"ask again about what is undecided: invaug insights {data} --only ")
+    assert not (tmp_path / "out" / "suggested.toml").exists()
+    assert not any("train with it" in line for line in said)

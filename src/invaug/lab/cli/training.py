@@ -118,19 +118,19 @@ def insights(
         list[str] | None,
         typer.Option(callback=split_at_commas, help="ask about these families alone, separated by commas"),
     ] = None,
-    seeds: Annotated[int, typer.Option(min=1, max=20, help="trainings for the interval of gamma")] = 3,
-    rounds: Annotated[int, typer.Option(min=0, max=6, help="trainings that search how far a family is learned")] = 3,
+    seeds: Annotated[int, typer.Option(min=1, max=20, help="trainings of each kind, for the intervals")] = 3,
+    rounds: Annotated[int, typer.Option(min=0, max=6, help="halvings in the search for how far one is learned")] = 3,
     images: Annotated[int, typer.Option(min=20, help="training images to use at most")] = 5000,
-    epochs: Annotated[int, typer.Option(min=1, help="passes over them in each training")] = 8,
-    model: Annotated[str, typer.Option(help="the network to train [a small one]")] = "auto",
+    epochs: Annotated[int | None, typer.Option(min=1, help="passes over them [400 steps, at least 8 epochs]")] = None,
+    model: Annotated[str, typer.Option(help="the network to train")] = "cnn-small",
     image_size: Annotated[
-        int | None, typer.Option(min=8, max=8192, help="side to resize images to [at most 64]")
+        int | None, typer.Option(min=8, max=8192, help="side to resize images to [at most 32]")
     ] = None,
     jobs: Jobs = 1,
     on: On = "processes",
     as_json: Json = False,
 ) -> None:
-    """Rank symmetries by how fully a network learns them from the data, and suggest a set to train with; resumable.
+    """Say which symmetries a network learns and what they cost on held-out images; suggest a set to train with.
 
     Example: invaug insights photos/ --out runs/photos-insights
     """

@@ -1,25 +1,33 @@
-"""`invaug insights`: which symmetries does a network learn from this data, and how fully?
+"""`invaug insights`: which symmetries does a network learn from this data, and what does asking for them cost?
 
-One small network is trained under one constraint per family at once, over several seeds, each with a level of its own
-by the resilient rule; the gamma of a family at the end is the invariance gap that is left on training images. Families
-with a large gap are then made smaller, all at once and by bisection, to find how far each is learned. Every training is
-a job in the folder, so that a stopped search is resumable and seeds can train side by side.
+Per seed, a small network is trained without any family and under each family alone, its level set by the resilient
+rule; held-out images tell what is lost under the family, and what the family costs on clean images. Families that are
+not learned are then made smaller by bisection. Every training is a job in the folder, so that a stopped search is
+resumable and trainings can run side by side.
 """
 
 import json
+import math
+import shlex
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from functools import partial
 from pathlib import Path
 from typing import Any
+
+from torch import Tensor
 
 from invaug.lab.config.build import build, read, read_toml
 from invaug.lab.data.batches import batches
 from invaug.lab.data.load import load_dataset, peek_dataset
 from invaug.lab.errors import UserError, nearest
+from invaug.lab.insights.document import as_json
+from invaug.lab.insights.examples import examples
 from invaug.lab.insights.families import N_SEEN, Ranges, explicit_ranges, leave_out_idle, usual_families
-from invaug.lab.insights.search import InsightsPlan, answer_by
-from invaug.lab.insights.verdicts import Answer, as_toml, summary_lines
+from invaug.lab.insights.search import InsightsPlan, Search
+from invaug.lab.insights.thresholds import MOVING, NEAR_CHANCE, TOO_FEW
+from invaug.lab.insights.verdicts import Answer, as_toml
+from invaug.lab.insights.words import counted, summary_lines
 from invaug.lab.jobs.pool import PROCESSES, check_start, run_jobs
 from invaug.lab.jobs.progress import bar, show
 from invaug.lab.jobs.verbs import resume_command
@@ -30,9 +38,12 @@ from invaug.lab.run.folder import check_usable
 from invaug.lab.train.display import Screen
 from invaug.lab.train.folders import free_folder
 
-LARGEST_SIDE = 64  # of the images of the small network
+LARGEST_SIDE = 32  # of the images, so that dozens of trainings take minutes
+MODEL = "cnn-small"
 HELD_OUT = 0.2
-TRANSFORMED = 1.0  # transformed images per clean one, shared by all families
+SHARE = 0.5  # of a batch that is also seen transformed
+BATCHES, LEAST_BATCH, LARGEST_BATCH = 16, 8, 64  # in an epoch, where the batch size allows it
+STEPS, LEAST_EPOCHS, MOST_EPOCHS = 400, 8, 60
 PLAN, SUGGESTED = "plan.json", "suggested.toml"
 
 
@@ -47,29 +58,53 @@ class InsightsRequest:
     seeds: int = 3
     rounds: int = 3
     images: int = 5000
-    epochs: int = 8
-    model: str = "auto"
+    epochs: int | None = None
+    model: str = MODEL
     image_size: int | None = None
     out: Path | None = None
     jobs: int = 1
     on: str = PROCESSES
 
-    def command(self, folder: Path) -> str:
-        """Return the command that resumes."""
+    def command(self, folder: Path | None) -> str:
+        """Return the command that asks this, in a folder."""
         flags = {"out": folder, **{key: value for key, value in vars(self).items() if key not in ("data", "out")}}
         return resume_command("insights", self.data, flags, vars(InsightsRequest))
 
 
-def run_insights(request: InsightsRequest, as_json: bool) -> None:
+def run_insights(request: InsightsRequest, for_machines: bool) -> None:
     """Answer for a dataset and print what was found, for people or as one JSON document."""
-    console = Screen(quiet=as_json)
+    console = Screen(quiet=for_machines)
     answer, folder = insights(request, console)
-    if answer.suggested:
-        atomic.write_text(folder / SUGGESTED, as_toml(answer))
     (page,) = report_runs([folder])
-    config = [f"config: {folder / SUGGESTED}, for invaug train --config"] if answer.suggested else []
-    lines = (*summary_lines(answer), *config, f"report: {page}")
-    show(console, lines, {**answer.as_json(), "folder": str(folder), "report": str(page)})
+    ending = (*again(request, answer, folder), f"report: {page}", *next_step(request, answer, folder))
+    content = {key: value for key, value in read_answer(folder).items() if key != "examples"}
+    show(console, (*summary_lines(answer), *ending), {**content, "folder": str(folder), "report": str(page)})
+
+
+def read_answer(folder: Path) -> dict[str, Any]:
+    """Return the document that a search ends with."""
+    return atomic.read_json(folder / INSIGHTS) or {}
+
+
+def next_step(request: InsightsRequest, answer: Answer, folder: Path) -> list[str]:
+    """Return the command that trains with the suggestion, if there is one."""
+    places = ["--data-dir", str(request.data_dir)] if request.data_dir else []
+    words = ["invaug", "train", request.data, *places, "--config", str(folder / SUGGESTED)]
+    return [f"train with it: {shlex.join(words)}"] if answer.suggested else []
+
+
+def again(request: InsightsRequest, answer: Answer, folder: Path) -> list[str]:
+    """Return the command that asks again about the undecided families, with more of what they lack."""
+    if not answer.undecided:
+        return []
+    lacking = {found.judgement[1] for found in answer.undecided}
+    more: dict[str, Any] = {"only": tuple(found.name for found in answer.undecided), "out": None}
+    if lacking & {NEAR_CHANCE, MOVING}:
+        epochs = (atomic.read_json(folder / PLAN) or {})["settings"]["epochs"]
+        more["epochs"] = None if epochs < LEAST_EPOCHS else 3 * epochs
+    if TOO_FEW in lacking:
+        more |= {"seeds": max(3, 2 * request.seeds), "images": 2 * request.images}
+    return [f"ask again about what is undecided: {replace(request, **more).command(None)}"]
 
 
 def insights(request: InsightsRequest, console: Screen) -> tuple[Answer, Path]:
@@ -77,20 +112,33 @@ def insights(request: InsightsRequest, console: Screen) -> tuple[Answer, Path]:
     check_start("insights", request.on)
     if request.out:
         check_usable(request.out)
-    plan = plan_for(request)
+    plan, images = plan_for(request)
     folder = folder_for(request.out, plan)
     folder.mkdir(parents=True, exist_ok=True)
     atomic.write_text(folder / PLAN, json.dumps(asdict(plan)))
+    console.print(announce(plan), highlight=False, soft_wrap=True)
     places = {"data_dir": request.data_dir} if request.data_dir else {}
-    with bar(plan.seeds + plan.rounds, console, request.command(folder)) as shown:
+    with bar(plan.most_jobs, console, request.command(folder)) as shown:
         train = partial(run_jobs, bar=shown, at_once=request.jobs, on=request.on)
-        answer = answer_by(plan, folder, places, train)
-    atomic.write_text(folder / INSIGHTS, json.dumps(answer.as_json()))
+        answer = Search(plan, folder, places, train).answer()
+    content = {**as_json(answer), "examples": examples(answer, images)}
+    atomic.write_text(folder / INSIGHTS, json.dumps(content))
+    if answer.suggested:
+        atomic.write_text(folder / SUGGESTED, as_toml(answer))
     return answer, folder
 
 
-def plan_for(request: InsightsRequest) -> InsightsPlan:
-    """Return what will be trained: the families that change the images, and the settings of every training."""
+def announce(plan: InsightsPlan) -> str:
+    """Return in one line what will be trained."""
+    n, first = len(plan.families), plan.seeds * (1 + len(plan.families))
+    what = f"{counted(plan.seeds, 'seed')}, without any family and with each of {n} alone"
+    rest = f", then at most {plan.most_jobs - first} with smaller ranges" if plan.most_jobs > first else ""
+    fewer = "; --only asks about fewer families" if n > 1 else ""
+    return f"{first} trainings of {counted(plan.settings['epochs'], 'epoch')} ({what}){rest}{fewer}"
+
+
+def plan_for(request: InsightsRequest) -> tuple[InsightsPlan, Tensor]:
+    """Return what will be trained: the families that change the images, the settings of every training; some images."""
     how = data_settings(request)
     dataset = load_dataset(request.data, data_dir=request.data_dir, with_test=False, **how)
     _, height, width = dataset.image_shape
@@ -98,17 +146,18 @@ def plan_for(request: InsightsRequest) -> InsightsPlan:
     families, idle = leave_out_idle(chosen_families(request, height, width), some)
     if not families:
         raise UserError(f"none of the families changes the images of {request.data}: {', '.join(idle)}")
-    batch = max(8, min(128, len(dataset.train) // 16))
+    n = len(dataset.train)
+    batch = max(LEAST_BATCH, min(LARGEST_BATCH, n // BATCHES))
     settings = {
         **read(Path(__file__).with_name("training.toml")),
         "data": request.data,
         "model": request.model,
-        "epochs": request.epochs,
+        "epochs": request.epochs or min(MOST_EPOCHS, max(LEAST_EPOCHS, math.ceil(STEPS * batch / n))),
         "batch_size": batch,
-        "share": min(1.0, max(TRANSFORMED / len(families), 8 / batch)),
+        "share": SHARE,
         **how,
     }
-    return InsightsPlan(request.data, families, idle, request.seeds, request.rounds, settings)
+    return InsightsPlan(request.data, families, idle, request.seeds, request.rounds, settings), some
 
 
 def data_settings(request: InsightsRequest) -> dict[str, Any]:

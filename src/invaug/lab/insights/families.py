@@ -85,6 +85,14 @@ def _range_in_words(op: Op, pair: bool | tuple[float, float]) -> str:
     return f"{op.name} ±{pair[1]:.3g}{unit}" if op.signed else f"{op.name} {pair[0]:.3g} to {pair[1]:.3g}{unit}"
 
 
+def describe_magnitude(op: Op, magnitude: float) -> str:
+    """Return one magnitude of an operation, such as `Rotate -45°`."""
+    if not op.has_magnitude:
+        return op.name
+    size = f"×{math.exp(magnitude):.2g}" if op.name == "Scale" else f"{magnitude:.3g}{UNITS.get(op.name, '')}"
+    return f"{op.name} {size}"
+
+
 def measure_effect(images: Tensor, ranges: Ranges) -> tuple[float, float]:
     """Return the share of the first few images that a family leaves unchanged, and that it leaves nothing of."""
     some = images[:N_SEEN]

@@ -1,6 +1,7 @@
 """The numbers of a finished run, from its record."""
 
 import math
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from itertools import pairwise
 from typing import Any
@@ -50,6 +51,15 @@ def _measured(row: Row) -> dict[str, float]:
             found |= {f"{name}_loss": loss, f"{name}_accuracy": accuracy, f"{name}_error": 1 - accuracy}
     new = TEST if "test_accuracy" in found else HELD_OUT
     return {**found, "gap": found["train_accuracy"] - found[f"{new}_accuracy"]}
+
+
+def majority(targets: Sequence[int]) -> float:
+    """Return the share of the most frequent class: what a guess gets right.
+
+    >>> majority([0, 1, 1, 2])
+    0.5
+    """
+    return max(Counter(targets).values()) / len(targets)
 
 
 def passes(config: Config, gamma: float = 1.0) -> float:

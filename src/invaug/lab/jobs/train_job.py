@@ -89,8 +89,9 @@ class Trainer:
         }
         if job.summary:
             outcome["summary"] = summarise(config, dataset, job.folder, training, dataset.test)
+        split = dataset.val or dataset.test
+        outcome["new_images"] = {"count": len(split), "majority": measures.majority(split.targets.tolist())}
         if job.under_families:
-            split = dataset.val or dataset.test
             found = summarise(config, dataset, job.folder, training, split)["families"]
             outcome["families"] = {name: each["uniform"] for name, each in found.items()}
         return outcome

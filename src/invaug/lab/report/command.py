@@ -30,7 +30,7 @@ def report_runs(
     """
     if not runs:
         raise UserError("no run to report: name the folder of at least one, for example runs/a")
-    document = insights.with_insights(document_of(read_runs(runs), next_step), runs)
+    document = insights.insights_document(runs) or document_of(read_runs(runs), next_step)
     target = output or (runs[0] / NAME if len(runs) == 1 else Path(NAME))
     written = [write_page(document, target)]
     if figures is not None:
