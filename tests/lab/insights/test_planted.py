@@ -11,8 +11,10 @@ import pytest
 from invaug.lab.insights.command import InsightsRequest, insights, run_insights
 from invaug.lab.insights.thresholds import LEARNED, MOSTLY_LEARNED
 from invaug.lab.insights.words import summary_lines
+from invaug.lab.report.command import report_runs
 from invaug.lab.train.display import Screen
 from tests.support import planted
+from tests.support.browser import Browser
 from tests.support.images import load_photographs
 
 CHEAP = (LEARNED, MOSTLY_LEARNED)
@@ -70,7 +72,23 @@ def test_the_page_shows_every_family_and_no_path(asked, capsys):
     assert str(asked) not in page
     assert "Which symmetries of d.npz a network learns" in page
     assert len(re.findall(r"data:image/png;base64,", page)) == 4, "an image before and after, for each family"
-    assert "vertical flip, as far as it is learned: before" in page
-    assert "horizontal flip, not learned, as far as tried: before" in page
+    assert "vertical flip, as far as it is learned; before" in page
+    assert "horizontal flip, not learned, as far as tried; before" in page
     assert all(row["reading"].replace("'", "&#x27;") in page for row in answer["families"])
     assert "One seed: there is no interval over seeds." in page
+
+
+@pytest.mark.parametrize(("width", "scheme"), [(1100, "light"), (390, "dark")])
+def test_a_browser_cuts_off_no_label_of_the_page(browser: Browser, asked: Path, width: int, scheme: str) -> None:
+    (page,) = report_runs([asked / "out"])
+    browser.open(page.as_uri(), width, scheme=scheme)
+    cut = browser.run(
+        "return [...document.querySelectorAll('svg.figure text')].filter(t => {const v = t.ownerSVGElement.viewBox"
+        ".baseVal, b = t.getBBox(); return b.x < -1 || b.x + b.width > v.width + 1 || t.textContent.includes('…')})"
+        ".map(t => t.textContent)"
+    )
+    assert cut == []
+    shown = browser.run("return [...document.querySelectorAll('figcaption, img')].filter(e => e.naturalWidth).length")
+    assert shown == 4
+    assert browser.run("return document.documentElement.scrollWidth") <= width
+    assert browser.complaints() == []
