@@ -62,7 +62,7 @@ def torchvision() -> ModuleType:
     return import_torchvision()[0]
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="module")
 def browser() -> Iterator[Browser]:
     """A headless Chromium; a test that asks for it is left to `make pages`."""
     yield from open_browser()

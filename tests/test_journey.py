@@ -35,6 +35,12 @@ def typed(folder: Path, command: str, *, bar: str = "", until: str | None = None
     return seen
 
 
+def check_first_line(*commands: Seen) -> None:
+    """Check that commands which need PyTorch say so at once, before they import it."""
+    for seen in commands:
+        assert seen.raw.startswith("loading PyTorch"), seen.raw[:200]
+
+
 def travel(folder: Path, name: str, flags: dict[str, str]) -> None:
     """Go from a scan to an exported model; each command but the first is one that an earlier one suggested."""
     images = sorted((folder / "photos").rglob("*.png"))
@@ -49,6 +55,7 @@ def travel(folder: Path, name: str, flags: dict[str, str]) -> None:
     assert page.read_text().startswith("<!doctype html>")
     assert train.line(r"^run: (\S+)$")[1] == "runs/a"
     page.unlink()
+    assert train.next_command == "invaug predict runs/a IMAGE…"
 
     watch = typed(folder, recipe[3], until="http://")
     assert "127.0.0.1" in watch.raw
@@ -66,12 +73,13 @@ def travel(folder: Path, name: str, flags: dict[str, str]) -> None:
     assert certify.next_command.startswith(("invaug export runs/a", "invaug insights photos", "invaug certify runs/a"))
 
     image = images[0].relative_to(folder)
-    predict = typed(folder, f"invaug predict runs/a {image}")
+    predict = typed(folder, train.next_command.replace("IMAGE…", str(image)))
     shown = predict.line(rf"^{image}: (\w+) [\d.]+%")
     assert shown[1] in {path.parent.name for path in images}
 
     export = typed(folder, "invaug export runs/a")
     assert export.lines[-1] == "runs/a/model.safetensors"
+    check_first_line(train, insights, certify, predict, export)
     assert sum(weights.size for weights in load_file(folder / export.lines[-1]).values()) > 1000
 
 

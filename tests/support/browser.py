@@ -44,7 +44,10 @@ class Browser:
         media = [{"name": "prefers-color-scheme", "value": scheme}]
         self.tell("Emulation.setEmulatedMedia", media="screen", features=media)
         self.tell("Emulation.setDeviceMetricsOverride", width=width, height=height, deviceScaleFactor=1, mobile=False)
-        self.ask("POST", "/url", {"url": url})
+        for address in ("about:blank", url):  # a page that is opened twice could be asked while it is still read
+            self.ask("POST", "/url", {"url": address})
+        while not self.run("return location.href !== 'about:blank' && document.readyState === 'complete'"):
+            time.sleep(0.05)
 
     def run(self, script: str) -> Any:
         return self.ask("POST", "/execute/sync", {"script": script, "args": []})

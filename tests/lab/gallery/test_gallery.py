@@ -175,6 +175,20 @@ def test_a_continuous_set_is_shown_along_each_axis_and_in_both_directions(tmp_pa
     assert [strip[-1][1].tobytes() for strip in strips] == [picture.tobytes() for picture in moved]
 
 
+def test_photographs_without_class_folders_and_a_single_file_are_shown_at_the_size_of_training(tmp_path):
+    images = [Image.fromarray(each) for each in real_images(3, 48, 48, 3).permute(0, 2, 3, 1).numpy()]
+    (tmp_path / "holiday").mkdir()
+    for i, image in enumerate(images):
+        image.save(tmp_path / "holiday" / f"{i}.png")
+    for data, shown in ((tmp_path / "holiday", [images[0], images[2]]), (tmp_path / "holiday" / "1.png", images[1:2])):
+        page = Page(write_gallery("standard", str(data), None, 2, tmp_path / "page.html"))
+        assert [strip[0][1].tobytes() for strip in page.sections["Operations without levels"]] == [
+            image.tobytes() for image in shown
+        ]
+        assert f"on images of {data.name}" in page.text
+        assert str(tmp_path) not in page.text
+
+
 def write_run(folder: Path, data: Path, kept: list[list[dict[str, list[int]]]], **settings: object) -> Path:
     folder.mkdir()
     write_config(folder, build({"data": str(data), **settings}), load_dataset(str(data)))
@@ -199,6 +213,7 @@ def test_what_a_run_kept_first_and_last_is_shown_at_the_levels_of_its_record(tmp
         assert picture.tobytes() == PILLOW["Rotate"](image, angle, PLACE).tobytes()
     assert [caption for caption, *_ in inverted] == ["Invert: first epoch, 96.9%", "Invert: last epoch, 16.2%"]
     assert "How often each operation was kept" in page.text
+    assert "among all kept: 5,120 in the first epoch, 191 in the last" in page.text
     assert str(tmp_path) not in page.text
 
 
@@ -235,6 +250,7 @@ def test_a_config_is_shown_with_its_own_families_and_crops_move(tmp_path):
         (["wide", "-o", "folder"], "folder is a folder: name a file for the page"),
         (["wide", "--images", "0"], "Invalid value for '--images'"),
         (["folder"], "unknown set folder, and no such config or run"),
+        (["wide", "folder"], "folder has no class folders"),
     ],
 )
 def test_bad_input_is_one_line_and_leaves_nothing(tmp_path, monkeypatch, capsys, words, said):
@@ -252,6 +268,7 @@ def test_bad_input_is_one_line_and_leaves_nothing(tmp_path, monkeypatch, capsys,
 
 def test_show_names_the_gallery_for_a_set_and_the_gallery_prints_where_it_is(tmp_path, monkeypatch, capsys):
     monkeypatch.chdir(tmp_path)
+    Image.new("L", (32, 32)).save("not-asked-for.png")
     for words, code in ((["show", "wide"], 2), (["gallery", "rotations"], 0)):
         monkeypatch.setattr("sys.argv", ["invaug", *words])
         with pytest.raises(SystemExit) as stopped:
@@ -260,6 +277,7 @@ def test_show_names_the_gallery_for_a_set_and_the_gallery_prints_where_it_is(tmp
     told = capsys.readouterr()
     assert told.err == "invaug: wide is a set, not a config: see it with invaug gallery wide\n"
     assert told.out == "gallery.html\n"
+    assert "on images of digits" in Path("gallery.html").read_text()
 
 
 @pytest.fixture(scope="module")

@@ -162,7 +162,7 @@ def test_a_run_starts_from_the_weights_and_notices_other_ones(tmp_path: Path, mo
     train(data, tmp_path / "first", epochs=1)
     file = export_run(tmp_path / "first", "safetensors", tmp_path / "w.safetensors")
     trained = safetensors.torch.load_file(file)
-    settings = {"weights": Path("w.safetensors"), "lr": 1e-12, "momentum": 0.0, "epochs": 1}
+    settings = {"weights": file, "lr": 1e-12, "momentum": 0.0, "epochs": 1}
     train(data, tmp_path / "second", **settings)
     saved = load(tmp_path / "second" / "checkpoints")
     assert saved
@@ -171,9 +171,12 @@ def test_a_run_starts_from_the_weights_and_notices_other_ones(tmp_path: Path, mo
     config = tomllib.loads((tmp_path / "second" / "config.toml").read_text(encoding="utf-8"))
     assert config["model"]["weights_sha256"] == digest == saved.meta["config"]["weights_sha256"]
     assert saved.meta["config"]["weights"] == "w.safetensors"
+    assert str(file) not in (tmp_path / "second" / "report.html").read_text(encoding="utf-8")
     train(data, tmp_path / "second", resume=True, **settings)
     safetensors.torch.save_file({name: tensor + 1 for name, tensor in trained.items()}, file)
-    with pytest.raises(UserError, match=r"weights w.safetensors is another file: its SHA-256 is .*, weights_sha256 is"):
+    with pytest.raises(
+        UserError, match=r"weights .*w.safetensors is another file: its SHA-256 is .*, weights_sha256 is"
+    ):
         train(data, tmp_path / "second", resume=True, **settings)
     with pytest.raises(UserError, match=r"cannot read weights gone.pt: No such file"):
         train(data, tmp_path / "third", weights=Path("gone.pt"))

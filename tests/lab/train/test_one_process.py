@@ -16,7 +16,7 @@ from invaug.lab.train.one_process import OneProcess
 USED = """
 import json, sys
 from invaug.cli import main
-sys.argv = ["invaug", *"train --model resnet-8 --per-class 13 --epochs 1 --quiet --out".split(), sys.argv[1]]
+sys.argv = ["invaug", *"train --model resnet-8 --per-class 13 --epochs 1 --out".split(), sys.argv[1]]
 try:
     main()
 finally:

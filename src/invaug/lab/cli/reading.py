@@ -130,7 +130,8 @@ def gallery(
         str, typer.Argument(metavar="SET", help="a set (invaug ls), a config, or the folder of a run")
     ],
     data: Annotated[
-        str | None, typer.Argument(help="a dataset, a folder, an .npz [digits, or the run's]", show_default=False)
+        str | None,
+        typer.Argument(help="a dataset, a folder, an image, an .npz [digits, or the run's]", show_default=False),
     ] = None,
     data_dir: DataDir = None,
     images: Annotated[int, typer.Option(min=1, max=8, help="images to show")] = 2,

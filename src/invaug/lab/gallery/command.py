@@ -1,15 +1,22 @@
 """`invaug gallery`: the transformations of a set, a config or a run, on some images, as one page."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import get_args
 
 import numpy as np
+import torch
+from torch import Tensor
 
 from invaug.lab.config import build
 from invaug.lab.config.resolve import Facts, resolve
 from invaug.lab.config.schema import PLACES, Config
-from invaug.lab.data.load import Dataset, load_dataset
+from invaug.lab.data.batches import batches
+from invaug.lab.data.decode import choose_shape, decode_all
+from invaug.lab.data.folder import is_image_name
+from invaug.lab.data.known import SOURCES
+from invaug.lab.data.load import load_dataset
 from invaug.lab.errors import UserError, nearest
 from invaug.lab.evaluate.pictures import MODES
 from invaug.lab.gallery.pages import document_of
@@ -20,6 +27,7 @@ from invaug.lab.run import files
 from invaug.lab.run.folder import read_config
 
 NAME = "gallery.html"
+CLASSES = ("", "")  # their number decides levels, which no page here shows
 SETS = get_args(PLACES["set"].info.annotation)[1:]  # the first is auto
 
 
@@ -36,13 +44,14 @@ def write_gallery(name: str, data: str | None, data_dir: Path | None, n_images: 
     """Write the page and return where it is."""
     subject = find_subject(name)
     target = output or (Path(name) / NAME if subject.run else Path(NAME))
-    dataset = load_some(subject, data, data_dir)
-    config = resolve(subject.config, Facts(dataset.classes, len(dataset.train), dataset.image_shape))
-    rows = np.linspace(0, len(dataset.train) - 1, n_images).round().astype(np.int64)
-    images = dataset.train.take(np.unique(rows)).images
-    if images is None or images.shape[1] not in MODES:
-        raise UserError(f"{dataset.name} has images of {dataset.image_shape[0]} channels: a page shows 1 or 3")
-    return write_page(document_of(config, images, dataset.name, subject.run), target)
+    path = Path(data or "").expanduser()
+    loose = loose_files(path) if data and data not in SOURCES else []
+    shown, images = load_files(path, loose, n_images) if loose else load_some(subject, data, data_dir, n_images)
+    n_channels, height, width = images.shape[1:]
+    if n_channels not in MODES:
+        raise UserError(f"{shown} has images of {n_channels} channels: a page shows 1 or 3")
+    config = resolve(subject.config, Facts(CLASSES, len(images), (n_channels, height, width)))
+    return write_page(document_of(config, images, shown, subject.run), target)
 
 
 def find_subject(name: str) -> Subject:
@@ -58,10 +67,24 @@ def find_subject(name: str) -> Subject:
     raise UserError(f"unknown set {name}, and no such config or run: {nearest(name, SETS)}")
 
 
-def load_some(subject: Subject, data: str | None, data_dir: Path | None) -> Dataset:
-    """Return one training image of each class of the dataset that was named, or else of the run's or config's."""
+def loose_files(path: Path) -> list[Path]:
+    """Return the image file itself, or those of a folder without class folders."""
+    if path.is_dir():
+        entries = sorted(path.iterdir())
+        return [] if any(entry.is_dir() for entry in entries) else [e for e in entries if is_image_name(e.name)]
+    return [path] if path.is_file() and is_image_name(path.name) else []
+
+
+def load_files(path: Path, loose: Sequence[Path], n: int) -> tuple[str, Tensor]:
+    """Return the name of a file or folder, and some of the images, of the size that training would choose."""
+    chosen = [loose[row] for row in _spread(len(loose), n)]
+    return path.resolve().name, torch.from_numpy(decode_all(chosen, choose_shape(loose, None)))
+
+
+def load_some(subject: Subject, data: str | None, data_dir: Path | None, n: int) -> tuple[str, Tensor]:
+    """Return the name of a dataset, by default the run's or config's, and training images of different classes."""
     own = subject.config.data
-    return load_dataset(
+    dataset = load_dataset(
         data or own.name,
         data_dir=data_dir or own.data_dir,
         per_class=1,
@@ -71,3 +94,10 @@ def load_some(subject: Subject, data: str | None, data_dir: Path | None) -> Data
         max_bad=1.0,
         with_test=False,
     )
+    batch = next(iter(batches(dataset.train, len(dataset.train), epoch=0, seed=0, shuffle=False)))
+    return dataset.name, batch.images[_spread(len(dataset.train), n)]
+
+
+def _spread(n_all: int, n: int) -> list[int]:
+    """Return up to n rows from the first to the last."""
+    return sorted({round(row) for row in np.linspace(0, n_all - 1, n).tolist()})

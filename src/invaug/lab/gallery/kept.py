@@ -1,6 +1,6 @@
 """What the chain of a run kept in its first and in its last epoch, as pictures: from the counts of the record."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from itertools import accumulate
 
 import torch
@@ -14,8 +14,8 @@ from invaug.lab.train.tally import BINS
 QUARTERS = (0.25, 0.5, 0.75)
 READING = (
     "Each operation at the levels below which a quarter, half and three quarters of its kept draws were: left in the "
-    "first epoch, right, in orange, in the last. The share is that of the operation in all kept draws. Levels are "
-    "recorded without their sign; shown is plus."
+    "first epoch, right, in orange, in the last. The share is that of the operation among all kept: {:,} in the "
+    "first epoch, {:,} in the last. Levels are recorded without their sign; shown is plus."
 )
 
 
@@ -58,5 +58,14 @@ def _size(op: Op, column: int, n_levels: int) -> float:
     return float(op.magnitude(torch.tensor(min(column, n_levels - 1)), n_levels))
 
 
-def _share(kept: Mapping[str, Sequence[int]], name: str) -> float:
-    return sum(kept.get(name, ())) / max(sum(map(sum, kept.values())), 1)
+def reading(first: Counts, last: Counts) -> str:
+    """Return how to read the strips, and on how many draws they rest."""
+    return READING.format(_total(first), _total(last))
+
+
+def _total(kept: Counts) -> int:
+    return sum(map(sum, kept.values()))
+
+
+def _share(kept: Counts, name: str) -> float:
+    return sum(kept.get(name, ())) / max(_total(kept), 1)

@@ -9,7 +9,7 @@ from torch import Tensor
 from invaug import Op, TransformSet
 from invaug.lab.config.schema import Config
 from invaug.lab.evaluate.pictures import png
-from invaug.lab.gallery.kept import READING, kept_strips
+from invaug.lab.gallery.kept import kept_strips, reading
 from invaug.lab.gallery.levels import Strip, draw_strips, level_strips
 from invaug.lab.report.document import Document, Figure, Gallery, Picture, Section
 from invaug.lab.report.groups import group_runs
@@ -47,8 +47,8 @@ def _notes(run: Run | None) -> tuple[str, ...]:
 
 def _draws(named: Sets, images: Tensor, depth: int) -> Iterator[tuple[str, Parts]]:
     for name, transforms in named:
-        reading = "Drawn uniformly, as training proposes them."
-        yield _title("Random draws", name, named), (reading, draw_strips(transforms, images, depth))
+        words = "Drawn uniformly, as training proposes them."
+        yield _title("Random draws", name, named), (words, draw_strips(transforms, images, depth))
 
 
 def _kept(named: Sets, images: Tensor, run: Run) -> Iterator[tuple[str, Parts]]:
@@ -57,7 +57,8 @@ def _kept(named: Sets, images: Tensor, run: Run) -> Iterator[tuple[str, Parts]]:
     for k, (name, transforms) in enumerate(named):
         counts = [kept[k] for kept in ends if k < len(kept)]
         if len(counts) == 2:
-            yield _title("What the chain kept", name, named), (READING, kept_strips(transforms, images[0], *counts))
+            strips = kept_strips(transforms, images[0], *counts)
+            yield _title("What the chain kept", name, named), (reading(*counts), strips)
     if figures := kept.figures(group_runs([run])):
         yield "How often, and at which levels", tuple(figures)
 
@@ -68,7 +69,7 @@ def _levels(named: Sets, images: Tensor) -> Iterator[tuple[str, Parts]]:
         pairs = list(zip(transforms.ops, strips, strict=True))
         for op, found in pairs:
             if op.has_magnitude:
-                yield _title(op.name, name, named), (_reading(op, transforms.n_levels), found)
+                yield _title(op.name, name, named), (_range(op, transforms.n_levels), found)
         if plain := [found for op, found in pairs if not op.has_magnitude]:
             together = [list(chain(*same_image)) for same_image in zip(*plain, strict=True)]
             yield _title("Operations without levels", name, named), (together,)
@@ -78,7 +79,7 @@ def _title(words: str, name: str, named: Sets) -> str:
     return f"{words}, {name}" if len(named) > 1 else words
 
 
-def _reading(op: Op, n_levels: int) -> str:
+def _range(op: Op, n_levels: int) -> str:
     ends = f"up to ±{op.stop:g}" if op.signed else f"from {op.start:g} to {op.stop:g}"
     return f"Any magnitude {ends}." if op.continuous else f"{n_levels} levels, {ends}."
 

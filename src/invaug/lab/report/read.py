@@ -65,8 +65,8 @@ def read_run(folder: Path, name: str = "") -> Run:
 def _settings(config: Mapping[str, Any]) -> dict[str, Any]:
     """Return what is one value; the families as text, for two runs may differ in these or their ranges alone."""
     found = {key: value for key, value in config.items() if not isinstance(value, dict)}
-    if "policy" in found:
-        found["policy"] = _base_name(found["policy"])
+    for key in found.keys() & {"policy", "weights"}:
+        found[key] = _base_name(found[key])
     if rule := _rule(config.get("epsilon")):
         found["epsilon"] = f"resilient (alpha {rule.alpha:g}, base {rule.base}, cap {rule.cap:g})"
     if families := _families(config):
