@@ -65,7 +65,8 @@ def travel(folder: Path, name: str, flags: dict[str, str]) -> None:
     assert page.is_file()
 
     insights = typed(folder, f"invaug insights photos --only rotation --out runs/i {flags['insights']}", bar="run ")
-    assert insights.line(r"^rotation\s+\d")
+    assert insights.line(r"^rotation\s+-?\d")
+    assert insights.next_command.startswith(("invaug train photos", "invaug insights photos --only rotation"))
     assert (folder / insights.line(r"^report: (\S+)$")[1]).is_file()
 
     certify = typed(folder, f"invaug certify runs/a {flags['certify']}", bar=name)

@@ -59,7 +59,7 @@ def test_the_last_line_trains_with_what_was_decided(asked, capsys):
     only = ("vertical flip", "horizontal flip")
     run_insights(InsightsRequest(str(data), only=only, seeds=1, rounds=0, epochs=8, out=folder), for_machines=False)
     said = capsys.readouterr().out.splitlines()
-    assert said[-1] == f"train with it: invaug train {data} --config {folder / 'suggested.toml'}"
+    assert said[-1] == f"next: train with it: invaug train {data} --config {folder / 'suggested.toml'}"
     assert (folder / "suggested.toml").read_text().split() == ["[families.suggested]", "FlipY", "=", "true"]
 
 
