@@ -77,6 +77,13 @@ def test_the_winner_is_named_only_when_every_interval_is_above_zero(tmp_path: Pa
     assert "It is level with plain training (+0.5 points, -0.7 to +1.7) and ahead of TrivialAugment (+5.5" in said
 
 
+def test_differences_that_are_equal_at_every_seed_have_no_interval(tmp_path: Path) -> None:
+    runs = [write_run(tmp_path / f"n{seed}", method="none", seed=seed) for seed in range(2)]
+    runs += [write_run(tmp_path / f"i{seed}", seed=seed, accuracy=0.91) for seed in range(2)]
+    assert "No clear winner" in top(*runs).verdict
+    assert "level with plain training (+1.0 points, no interval)" in top(*runs).verdict
+
+
 @pytest.mark.parametrize(("accuracy", "said"), [(0.91, "level with"), (0.94, "ahead of")])
 def test_single_runs_are_compared_over_their_test_images(tmp_path: Path, accuracy: float, said: str) -> None:
     runs = [write_run(tmp_path / "a", method="none"), write_run(tmp_path / "b", accuracy=accuracy)]

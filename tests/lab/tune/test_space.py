@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import pytest
+
+from invaug.lab.errors import UserError
 from invaug.lab.tune import space
 
 
@@ -23,3 +26,10 @@ def test_a_grid_has_every_combination_the_last_key_fastest():
     tried = [tuple(each.values()) for each in space.grid(found)]
     assert tried == [(0.5, "sgd"), (0.5, "adamw"), (1.0, "sgd"), (1.0, "adamw")]
     assert space.grid(space.parse(["epsilon=0.5,1", "lr=0.01:0.3"], {})) == []
+
+
+def test_a_setting_that_the_method_does_not_use_is_not_searched():
+    with pytest.raises(UserError, match="method trivial does not use n_steps: leave it out of --search"):
+        space.parse(["n_steps=1,2"], {"method": "trivial"})
+    assert space.parse(["magnitude=5,9"], {"method": "randaugment"})
+    assert space.parse(["method=trivial,randaugment", "magnitude=5,9"], {})

@@ -21,7 +21,7 @@ def counted(n: int, noun: str) -> str:
 
 def points(found: Estimate) -> str:
     """Return a difference of accuracies in percentage points."""
-    return found.text(".1f", 100)
+    return found.text("+.1f", 100)
 
 
 def verdict_in_words(found: Finding) -> str:

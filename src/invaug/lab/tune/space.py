@@ -8,6 +8,7 @@ from typing import Any
 
 from pydantic import TypeAdapter, ValidationError
 
+from invaug.lab.config import methods
 from invaug.lab.config.build import build
 from invaug.lab.config.schema import PLACES
 from invaug.lab.errors import UserError, nearest
@@ -67,6 +68,11 @@ def parse(texts: Sequence[str], settings: Mapping[str, Any]) -> Space:
         for value in (found.low, found.high) if isinstance(found, Range) else found:
             needs = {"gamma_init": 1.0} if key == "method" else {}  # which some methods want
             build({**settings, **needs, key: value})  # a wrong value is named before anything runs
+    method = str(settings.get("method", methods.DEFAULT))
+    if unused := [key for key in space if "method" not in space and not methods.is_used(method, key)]:
+        raise UserError(
+            f"method {method} does not use {unused[0]}: leave it out of --search, or choose another --method"
+        )
     return space
 
 

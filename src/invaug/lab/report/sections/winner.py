@@ -8,6 +8,7 @@ from invaug.lab.report.intervals import difference_of_shares, estimate, wilson
 from invaug.lab.report.measure import Measure, measure_of
 from invaug.lab.report.runs import Run
 
+NO_SPREAD = 1e-9  # differences that agree to this are equal, and say nothing about luck
 MOST_NAMED = 3  # experiments the sentence names beside the best
 
 
@@ -60,7 +61,8 @@ def gain_over(best: Group, other: Group) -> Gain:
     pairs = best.differences_to(other)
     if len(pairs) > 1:
         found = estimate(pairs)
-        return Gain(other, found.mean, found.interval)
+        has_spread = (found.half or 0.0) > NO_SPREAD  # two folds that differ by one image each are no proof
+        return Gain(other, found.mean, found.interval if has_spread else None)
     mine, theirs = best.estimate(_accuracy), other.estimate(_accuracy)
     mean = mine.mean - theirs.mean if mine and theirs else 0.0
     counts = [_share_and_count(group.runs) for group in (best, other)]
