@@ -66,6 +66,7 @@ def travel(folder: Path, name: str, flags: dict[str, str]) -> None:
 
     insights = typed(folder, f"invaug insights photos --only rotation --out runs/i {flags['insights']}", bar="run ")
     assert insights.line(rf"^rotation\s+[+-]\d.*{flags['verdict']}")
+    assert insights.next_command.startswith(("invaug train photos", "invaug insights photos --only rotation"))
     assert (folder / insights.line(r"^report: (\S+)$")[1]).is_file()
 
     certify = typed(folder, f"invaug certify runs/a {flags['certify']}", bar=name)

@@ -197,6 +197,6 @@ def test_after_one_epoch_nothing_is_judged_and_the_last_lines_say_what_to_do(tmp
     said = capsys.readouterr().out.splitlines()
     assert sum("undecided: train longer" in line for line in said) == len(only)
     assert "one seed: there are no intervals over seeds (--seeds 3 gives them)" in said
-    assert said[-2].startswith(f"ask again about what is undecided: invaug insights {data} --only ")
+    assert said[-1].startswith(f"next: ask again about what is undecided: invaug insights {data} --only ")
     assert not (tmp_path / "out" / "suggested.toml").exists()
     assert not any("train with it" in line for line in said)

@@ -100,7 +100,7 @@ def test_words_agree_with_the_numbers(tmp_path):
     assert said[0] == "law: law, 1 seed, 500 held-out images, 90.0% right without any family (a guess: 10.0%)"
     assert said[1] == "one seed: there are no intervals over seeds (--seeds 3 gives them)"
     assert any(line.split()[:6] == ["turn", "+60.0", "+0.0", "0.50", "not", "learned"] for line in said)
-    assert any("30% under Rotate ±160°; 90% if trained without it" in line for line in said)
+    assert any("held-out accuracy 90 %, under Rotate ±160° 30 %; trained without it 90 %" in line for line in said)
     assert any("it is learned up to Rotate ±40°." in line for line in said)
     assert any("colour" in line and "changes none of the images" in line for line in said)
 

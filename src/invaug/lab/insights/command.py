@@ -76,7 +76,8 @@ def run_insights(request: InsightsRequest, for_machines: bool) -> None:
     console = Screen(quiet=for_machines)
     answer, folder = insights(request, console)
     (page,) = report_runs([folder])
-    ending = (*again(request, answer, folder), f"report: {page}", *next_step(request, answer, folder))
+    *others, following = next_steps(request, answer, folder)
+    ending = (*others, f"report: {page}", f"next: {following}")
     content = {key: value for key, value in read_answer(folder).items() if key != "examples"}
     show(console, (*summary_lines(answer), *ending), {**content, "folder": str(folder), "report": str(page)})
 
@@ -86,11 +87,14 @@ def read_answer(folder: Path) -> dict[str, Any]:
     return atomic.read_json(folder / INSIGHTS) or {}
 
 
-def next_step(request: InsightsRequest, answer: Answer, folder: Path) -> list[str]:
-    """Return the command that trains with the suggestion, if there is one."""
+def next_steps(request: InsightsRequest, answer: Answer, folder: Path) -> list[str]:
+    """Return what to do, the first thing last: ask again about what is undecided, train with what is learned."""
     places = ["--data-dir", str(request.data_dir)] if request.data_dir else []
-    words = ["invaug", "train", request.data, *places, "--config", str(folder / SUGGESTED)]
-    return [f"train with it: {shlex.join(words)}"] if answer.suggested else []
+    words = ["invaug", "train", request.data, *places]
+    if answer.suggested:
+        command = shlex.join([*words, "--config", str(folder / SUGGESTED)])
+        return [*again(request, answer, folder), f"train with it: {command}"]
+    return again(request, answer, folder) or [f"train without these families: {shlex.join(words)}"]
 
 
 def again(request: InsightsRequest, answer: Answer, folder: Path) -> list[str]:

@@ -1,12 +1,11 @@
 """The answer in words: a table, a sentence per family, the suggestion."""
 
 from collections.abc import Iterator
-from statistics import fmean
 
 from invaug.lab.insights.families import in_words, is_graded
 from invaug.lab.insights.thresholds import NOT, UNDECIDED, WAYS_OUT
 from invaug.lab.insights.verdicts import Answer, Finding, as_code
-from invaug.lab.report.intervals import Estimate
+from invaug.lab.report.intervals import Estimate, estimate
 
 ONE_SEED = "one seed: there are no intervals over seeds (--seeds 3 gives them)"
 
@@ -33,9 +32,11 @@ def verdict_in_words(found: Finding) -> str:
 
 def explain(found: Finding) -> str:
     """Return in one sentence what held-out images say about a family."""
-    clean, under, without = (fmean(each) for each in (found.clean, found.under, found.held_out.accuracies))
-    held_out = f"held-out accuracy {clean:.0%}, {under:.0%} under {in_words(found.ranges)}"
-    numbers = f"{held_out}; {without:.0%} if trained without it; gamma {found.gamma.text('.2f')}"
+    clean, under, without = (
+        f"{estimate(each).text('.0f', 100)} %" for each in (found.clean, found.under, found.held_out.accuracies)
+    )
+    held_out = f"held-out accuracy {clean}, under {in_words(found.ranges)} {under}"
+    numbers = f"{held_out}; trained without it {without}; gamma {found.gamma.text('.2f')}"
     verdict, why = found.judgement
     if verdict == UNDECIDED:
         return f"{found.name} is undecided, {why}: {WAYS_OUT[why]} ({numbers})."

@@ -76,14 +76,24 @@ def verdict(rows: Sequence[Found]) -> str:
 
 
 def _table(rows: Sequence[Found]) -> Table:
-    shares = ("clean, without it", "clean, with it", "under it")
-    keys = ("clean_without", "clean_with", "accuracy_under")
-    cells = tuple(
-        (_name(row), _verdict(row), _learned(row), *(_mean(row, key) for key in keys), _mean(row, "gamma"))
+    keys = {"clean, without it": "clean_without", "clean, with it": "clean_with", "under it": "accuracy_under"}
+    cells: tuple[tuple[Cell, ...], ...] = tuple(
+        (_name(row), _verdict(row), _learned(row) or "–", *(_percent(row, key) for key in keys.values()), _gamma(row))
         for row in rows
     )
-    columns = ("family", "verdict", "learned up to", *shares, "γ")
-    return Table("Accuracy on held-out images", columns, cells, "symmetries", percent=shares)
+    return Table("Accuracy on held-out images", ("family", "verdict", "learned up to", *keys, "γ"), cells, "symmetries")
+
+
+def _percent(row: Found, key: str) -> str:
+    """Return a mean over seeds in percent, with the half width of its interval."""
+    mean, ends = _mean(row, key), interval(table_in(row.get(key)).get("interval"))
+    half = f" ± {50 * (ends[1] - ends[0]):.1f}" if ends else ""
+    return "–" if mean is None else f"{100 * mean:.1f}{half} %"
+
+
+def _gamma(row: Found) -> float | None:
+    gamma = _mean(row, "gamma")
+    return None if gamma is None else round(gamma, 3)
 
 
 def _figure(rows: Sequence[Found], key: str, title: str, axis: str, percent: bool) -> Figure:
@@ -110,7 +120,7 @@ def _examples(found: Found, rows: Sequence[Found]) -> tuple[str | Gallery, ...]:
 
 def _strip(row: Found, example: Found) -> tuple[Picture, ...]:
     state = "as far as it is learned" if _learned(row) else f"{row.get('verdict')}, as far as tried"
-    original = _pictures(example.get("original"), f"{_name(row)}, {state}: before")
+    original = _pictures(example.get("original"), f"{_name(row)}, {state}; before")
     changed = [
         picture
         for each in rows_in(example.get("changed"))[:MAX_OPS]
