@@ -37,7 +37,7 @@ types: .venv/dev
 	$(BIN)/mypy
 
 unit: .venv/dev
-	$(PYTEST) -n $(WORKERS) -m $(QUICK) $(addprefix --ignore=,$(TRACED))
+	$(PYTEST) -n $(WORKERS) --dist worksteal -m $(QUICK) $(addprefix --ignore=,$(TRACED))
 	$(PYTEST) -n $(WORKERS) -m $(QUICK) $(TRACED) --cov --cov-report=
 	@echo "percent of the method's lines executed by these (at least $(METHOD_FLOOR)); make coverage measures everything:"
 	@$(BIN)/coverage report --format=total --omit='*/lab/*,*/by_numba.py' --fail-under=$(METHOD_FLOOR)

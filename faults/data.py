@@ -386,47 +386,33 @@ def damage(path: Path) -> None:
 def killed_worker(tries: int, folder: Path) -> Iterable[str]:
     """Train with two workers in a process of its own and kill one of them."""
     root, chance = write_folder(folder / "data", 60), random.Random(0)
+    settings = flags({**SETTINGS, "epochs": 10_000, "workers": 2, "batch_size": 4})
     for i in range(tries):
-        child = start_streaming(root, folder / f"run-{i}", folder / f"said-{i}")
-        status = kill_workers(child, chance)
-        said = (folder / f"said-{i}").read_text()
+        words = ["train", str(root), "--out", str(folder / f"run-{i}"), "--quiet", *settings]
+        with subprocess.Popen(
+            [sys.executable, "-c", STREAMING, *words], stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True
+        ) as child:
+            kill_workers(child, chance)
+            said = child.communicate()[1]
         clear = "a process that decodes images died (SIGKILL" in said and said.count("\n") == 1
-        if os.waitstatus_to_exitcode(status) != 1 or not clear:
-            yield f"exit code {os.waitstatus_to_exitcode(status)}: {said}"
+        if child.returncode != 1 or not clear:
+            yield f"exit code {child.returncode}: {said}"
 
 
-def start_streaming(data: Path, out: Path, said: Path) -> int:
-    """Fork a training that decodes its images in two workers all the time; return its process."""
-    from invaug.lab.cli.main import main
-    from invaug.lab.data import load
-    from invaug.lab.train import command  # noqa: F401 - imported before the fork, once
-
-    child = os.fork()
-    if child:
-        return child
-    code = 70
-    try:
-        os.dup2(os.open(said, os.O_WRONLY | os.O_CREAT), 2)
-        os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
-        load.MAX_RESIDENT = 0  # nothing fits, so the images stay files
-        settings = flags({**SETTINGS, "epochs": 10_000, "workers": 2, "batch_size": 4})
-        sys.stdout, sys.stderr = os.fdopen(1, "w", closefd=False), os.fdopen(2, "w", closefd=False)
-        sys.argv = ["invaug", "train", str(data), "--out", str(out), "--quiet", *settings]
-        main()
-    except SystemExit as stop:
-        code = int(stop.code or 0)
-    finally:
-        sys.stderr.flush()
-        os._exit(code)
+STREAMING = """
+from invaug.lab.cli.main import main
+from invaug.lab.data import load
+load.MAX_RESIDENT = 0  # nothing fits, so that two workers decode images all the time
+main()
+"""
 
 
-def kill_workers(child: int, chance: random.Random) -> int:
+def kill_workers(child: subprocess.Popen[str], chance: random.Random) -> None:
     """Kill a worker of a training, and another if the first had no work left, until the training ends."""
     while True:
         time.sleep(0.2 + chance.random())
-        done, status = os.waitpid(child, os.WNOHANG)
-        if done:
-            return status
-        workers = Path(f"/proc/{child}/task/{child}/children").read_text().split()
+        if child.poll() is not None:
+            return
+        workers = Path(f"/proc/{child.pid}/task/{child.pid}/children").read_text().split()
         if workers:
             os.kill(int(chance.choice(workers)), signal.SIGKILL)
