@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+import tomllib
 from pathlib import Path
 
 import pytest
@@ -62,7 +63,8 @@ def test_the_last_line_trains_with_what_was_decided(asked, capsys):
     run_insights(InsightsRequest(str(data), only=only, seeds=1, rounds=0, epochs=8, out=folder), for_machines=False)
     said = capsys.readouterr().out.splitlines()
     assert said[-1] == f"next: train with it: invaug train {data} --config {folder / 'suggested.toml'}"
-    assert (folder / "suggested.toml").read_text().split() == ["[families.suggested]", "FlipY", "=", "true"]
+    suggested = tomllib.loads((folder / "suggested.toml").read_text())
+    assert suggested == {"train": {"flip": "no"}, "families": {"suggested": {"FlipY": True}}}
 
 
 def test_the_page_shows_every_family_and_no_path(asked, capsys):

@@ -107,5 +107,9 @@ def as_code(answer: Answer) -> str:
 
 
 def as_toml(answer: Answer) -> str:
-    """Return the suggested set as a config of `invaug train`."""
-    return dump({"families": {"suggested": answer.suggested}}) if answer.suggested else ""
+    """Return the suggested set as a config of `invaug train`, which mirrors no images whose labels change by that."""
+    if not answer.suggested:
+        return ""
+    depends_on_side = any(found.verdict == NOT and "FlipX" in found.ranges for found in answer.families)
+    settings = {"train": {"flip": "no"}} if depends_on_side else {}
+    return dump({**settings, "families": {"suggested": answer.suggested}})
