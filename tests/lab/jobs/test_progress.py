@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 
+from invaug.lab.errors import UserError
 from invaug.lab.jobs import progress
 from invaug.lab.jobs.job import Job
 from invaug.lab.train.display import Screen
@@ -31,3 +32,20 @@ def test_the_time_left_is_that_of_all_jobs_at_the_pace_of_those_trained_here(
         shown.advance(second)
         assert shown.time_left() == "about 7 min left"  # half a job in a minute: half a job, and one as long as three
     assert capsys.readouterr().out.strip() == "2 of 4: 1 seed 0: test accuracy 50.00%, about 8 min left"
+
+
+@pytest.mark.parametrize("trained", [False, True])
+def test_a_search_that_is_refused_leaves_nothing_behind_but_what_was_trained(tmp_path: Path, trained: bool) -> None:
+    file = tmp_path / "new" / "search" / "plan.json"
+
+    def search() -> None:
+        with progress.kept_plan(file, {"folds": 3}):
+            assert file.read_text() == '{"folds": 3}'
+            if trained:
+                (file.parent / "fold-0").mkdir()
+            raise UserError("unknown model")
+
+    with pytest.raises(UserError, match="unknown model"):
+        search()
+    assert list(tmp_path.rglob("plan.json")) == ([file] if trained else [])
+    assert any(tmp_path.iterdir()) == trained

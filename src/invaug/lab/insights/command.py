@@ -29,7 +29,7 @@ from invaug.lab.insights.thresholds import MOVING, NEAR_CHANCE, TOO_FEW
 from invaug.lab.insights.verdicts import Answer, as_toml
 from invaug.lab.insights.words import counted, summary_lines
 from invaug.lab.jobs.pool import PROCESSES, check_start, run_jobs
-from invaug.lab.jobs.progress import bar, show
+from invaug.lab.jobs.progress import bar, kept_plan, show
 from invaug.lab.jobs.verbs import resume_command
 from invaug.lab.report.command import report_runs
 from invaug.lab.run import atomic
@@ -118,11 +118,9 @@ def insights(request: InsightsRequest, console: Screen) -> tuple[Answer, Path]:
         check_usable(request.out)
     plan, images = plan_for(request)
     folder = folder_for(request.out, plan)
-    folder.mkdir(parents=True, exist_ok=True)
-    atomic.write_text(folder / PLAN, json.dumps(asdict(plan)))
     console.print(announce(plan), highlight=False, soft_wrap=True)
     places = {"data_dir": request.data_dir} if request.data_dir else {}
-    with bar(plan.most_jobs, console, request.command(folder)) as shown:
+    with kept_plan(folder / PLAN, asdict(plan)), bar(plan.most_jobs, console, request.command(folder)) as shown:
         train = partial(run_jobs, bar=shown, at_once=request.jobs, on=request.on)
         answer = Search(plan, folder, places, train).answer()
     content = {**as_json(answer), "examples": examples(answer, images)}

@@ -5,13 +5,15 @@ import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any
 
 from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
 
+from invaug.lab.errors import UserError
 from invaug.lab.jobs.job import Job
 from invaug.lab.jobs.measures import HELD_OUT, TEST
-from invaug.lab.run import record
+from invaug.lab.run import atomic, record
 from invaug.lab.run.files import read_run_config
 from invaug.lab.terminal import duration
 from invaug.lab.train.display import Screen
@@ -85,6 +87,22 @@ def planned_epochs(job: Job) -> int:
 def _accuracy(numbers: Mapping[str, float]) -> str:
     new = TEST if "test_accuracy" in numbers else HELD_OUT
     return f"{new.replace('_', '-')} accuracy {numbers[f'{new}_accuracy']:.2%}"
+
+
+@contextmanager
+def kept_plan(file: Path, plan: Mapping[str, Any]) -> Iterator[None]:
+    """Write what many trainings share; take it back, with the folders made for it, if the first of them is refused."""
+    made = [path for path in file.parents if not path.exists()]
+    file.parent.mkdir(parents=True, exist_ok=True)
+    atomic.write_text(file, json.dumps(plan))
+    try:
+        yield
+    except UserError:
+        if list(file.parent.iterdir()) == [file]:
+            file.unlink()
+            for path in made:
+                path.rmdir()
+        raise
 
 
 @contextmanager

@@ -18,7 +18,7 @@ from invaug.lab.data.load import Dataset
 from invaug.lab.errors import RunError, UserError
 from invaug.lab.jobs.job import Job
 from invaug.lab.jobs.pool import PROCESSES, check_start, run_jobs
-from invaug.lab.jobs.progress import bar, show
+from invaug.lab.jobs.progress import bar, kept_plan, show
 from invaug.lab.jobs.verbs import resume_command, write_report
 from invaug.lab.report.document import Answer
 from invaug.lab.report.read import place_of
@@ -111,9 +111,10 @@ def tune(request: TuneRequest, console: Screen) -> tuple[list[Trial], Trial | No
     space = parse(request.search, settings) or {"epsilon": usual_levels(request.data, len(dataset.classes))}
     folds = 1 if dataset.val else request.folds
     check_folds(folds, dataset)
-    keep_plan(request, settings, space, folds)
+    plan = plan_for(request, settings, space, folds)
     search = search_for(request, settings, space, folds)
-    with bar(search.n_trials * folds, console, request.command()) as shown:
+    file, most = request.folder / PLAN, search.n_trials * folds
+    with kept_plan(file, plan), bar(most, console, request.command()) as shown:
         run_jobs(search.jobs(), shown, at_once=request.jobs, on=request.on, ended=lambda _: search.learn(search.trials))
     return search.trials, find_best(search.trials)
 
@@ -143,15 +144,14 @@ def check_folds(folds: int, dataset: Dataset) -> None:
         raise UserError(f"--folds {folds} needs as many training images of every class: {smallest}")
 
 
-def keep_plan(request: TuneRequest, settings: Mapping[str, Any], space: Space, folds: int) -> None:
-    """Write what all trainings share; refuse a folder with another search. Values may be added later."""
+def plan_for(request: TuneRequest, settings: Mapping[str, Any], space: Space, folds: int) -> dict[str, Any]:
+    """Return what all trainings share; refuse a folder with another search. Values may be added later."""
     essential = {key: str(value) for key, value in settings.items() if key not in MACHINE}
     plan = {"settings": essential, "searched": sorted(space), "folds": folds}
     before = atomic.read_json(request.folder / PLAN)
     if before is not None and before != plan:
         raise UserError(f"{request.folder} holds another search: choose another --out, or remove it")
-    request.folder.mkdir(parents=True, exist_ok=True)
-    atomic.write_text(request.folder / PLAN, json.dumps(plan))
+    return plan
 
 
 def search_for(request: TuneRequest, settings: Mapping[str, Any], space: Space, folds: int) -> Search:
