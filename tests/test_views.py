@@ -225,3 +225,21 @@ def test_inputs_keep_the_memory_order_that_convolutions_like(how):
     model = nn.Sequential(nn.Flatten(), nn.Linear(3 * 36, 3))
     batch = made.prepare(model, make_images(8, channels=3), make_targets(8))
     assert batch.inputs.is_contiguous(memory_format=torch.channels_last)
+
+
+@pytest.mark.parametrize("how", ["one", "both", views.apart])
+@pytest.mark.parametrize("n_steps", [0, 1, 3])
+@pytest.mark.parametrize("gamma", [0.0, 1.5])
+def test_the_passes_of_a_step_are_those_the_network_makes(how, n_steps, gamma):
+    counted = {True: 0, False: 0}
+
+    class Counting(nn.Linear):
+        def forward(self, inputs):
+            counted[torch.is_grad_enabled()] += len(inputs)
+            return super().forward(inputs)
+
+    network = nn.Sequential(nn.Flatten(), Counting(64, 4))
+    constraints = [Constraint(sets.mild(), "auto"), Constraint(sets.wide(), 0.5)]
+    problem = InvarianceConstrained(*constraints, n_steps=n_steps, views=how, gamma_init=gamma, scoring_batch=7)
+    step = problem(network, torch.zeros(24, 1, 8, 8, dtype=torch.uint8), torch.zeros(24, dtype=torch.long))
+    assert step.n_passes == 3 * counted[True] + counted[False]

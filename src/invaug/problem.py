@@ -162,7 +162,7 @@ class InvarianceConstrained(nn.Module):
         total, loss = (nothing, nothing) if losses is None else lagrangian(batch, losses, epsilons.tolist())
         n = batch.clean.stop if batch.clean else len(batch.inputs)
         answers = outputs.detach()[:n] if isinstance(outputs, Tensor) else outputs
-        return Step(total, loss, slack, epsilons, answers, batch.proposals)
+        return Step(total, loss, slack, epsilons, answers, batch.proposals, len(batch.inputs))
 
     @torch.no_grad()
     def dual_step(self, slack: Tensor | Sequence[Tensor]) -> None:

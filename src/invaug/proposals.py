@@ -40,6 +40,8 @@ class Proposals(NamedTuple):
     """The scores of the clean views of the first images; empty if none were requested."""
     guess: float | None
     """The loss of a guess; None if nothing was scored or the outputs have no classes."""
+    n_scored: int
+    """How many inputs were scored, clean views included."""
 
     @property
     def kept(self) -> Draw:
@@ -99,7 +101,8 @@ def propose(
     views = [torch.cat(view) for view in zip(*(part.inputs.chunk(how.n_views) for part in parts), strict=True)]
     chain = Chain(*(torch.cat(tensors, -1) for tensors in zip(*(part.chain for part in parts), strict=True)))
     losses, clean = (torch.cat([getattr(part, name) for part in parts], -1) for name in ("losses", "clean"))
-    return Proposals(torch.cat(views), repeat(targets, how.n_views), draw, chain, losses, clean, parts[0].guess)
+    labels, n_scored = repeat(targets, how.n_views), sum(part.n_scored for part in parts)
+    return Proposals(torch.cat(views), labels, draw, chain, losses, clean, parts[0].guess, n_scored)
 
 
 def _propose_chunk(
@@ -116,15 +119,16 @@ def _propose_chunk(
         scores, guess = how.score(torch.cat([inputs[:n_scored], clean]), labels)
     else:
         scores, guess = torch.empty(0, device=images.device), None
-    scores, clean_scores = scores[:n_scored], scores[n_scored:]
+    n_all, scores, clean_scores = len(scores), scores[:n_scored], scores[n_scored:]
     labels = repeat(targets, how.n_views)
     if how.n_steps == 0:  # one proposal per image: nothing to choose
         chain = Chain.of_one((how.n_views, n), inputs.device)
-        return Proposals(inputs, labels, draw, chain, scores[None], clean_scores, guess)
+        return Proposals(inputs, labels, draw, chain, scores[None], clean_scores, guess, n_all)
     scores = scores.view(-1, how.n_views, n)
     chain = constraint.sampler(scores, generator=how.generator)
     losses = scores.gather(0, chain.state[None]).squeeze(0)  # not chain.loss, which any sampler may fill
-    return Proposals(take(inputs, _places_of(chain.state)), labels, draw, chain, losses, clean_scores, guess)
+    kept = take(inputs, _places_of(chain.state))
+    return Proposals(kept, labels, draw, chain, losses, clean_scores, guess, n_all)
 
 
 def _places_of(state: Tensor) -> Tensor:

@@ -40,6 +40,13 @@ class Step:
     """The model's outputs for the rows of `loss`, without gradient: for accuracy."""
     proposals: Sequence[Proposals | None]
     """What each constraint drew, scored and kept; None where epsilon is infinite."""
+    n_inputs: int
+    """How many inputs the model is trained on: rows of a forward and a backward pass."""
+
+    @property
+    def n_passes(self) -> int:
+        """What the batch costs, in passes of one image through the model: forward 1, backward 2, a score 1."""
+        return 3 * self.n_inputs + sum(made.n_scored for made in self.proposals if made)
 
     @property
     def kept(self) -> tuple[Draw | None, ...]:

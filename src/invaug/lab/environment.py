@@ -1,6 +1,10 @@
-"""What torchrun and Fabric say about this process, in environment variables; needs no heavy import."""
+"""What this process runs on and under: torchrun's environment variables, the processor, the commit; no heavy import."""
 
 import os
+import platform
+import subprocess
+from functools import cache
+from pathlib import Path
 
 
 def under_torchrun() -> bool:
@@ -16,3 +20,34 @@ def restarts() -> int:
 def is_first() -> bool:
     """Whether this process is the first rank, the one that prints."""
     return int(os.environ.get("RANK", os.environ.get("LOCAL_RANK", "0"))) == 0
+
+
+@cache
+def cpu_model() -> str:
+    """Return the name of the processor, as far as the system tells it."""
+    try:
+        lines = Path("/proc/cpuinfo").read_text(encoding="utf-8").splitlines()
+    except OSError:
+        lines = []
+    found = {key.strip(): value.strip() for key, _, value in (line.partition(":") for line in lines)}
+    name, numbers = found.get("model name") or platform.processor() or platform.machine(), ("cpu family", "model")
+    return ", ".join([name, *(f"{key} {found[key]}" for key in numbers if key in found)])
+
+
+@cache
+def commit() -> str | None:
+    """Return the commit that this code was loaded from, with a mark if it was changed since; None outside a checkout.
+
+    It is looked up once, when the process first asks, so that commits made while it runs do not count.
+    """
+    git = ["git", "-C", str(Path(__file__).parent)]
+    try:
+        head = _output([*git, "rev-parse", "HEAD"])
+        return f"{head}, changed" if _output([*git, "status", "--porcelain", "."]) else head
+    except (OSError, subprocess.CalledProcessError):
+        return None
+
+
+def _output(command: list[str]) -> str:
+    done = subprocess.run(command, capture_output=True, text=True, check=True)  # noqa: S603 - our own words
+    return done.stdout.strip()

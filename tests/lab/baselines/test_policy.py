@@ -26,7 +26,7 @@ from tests.support.policies import SIGNED, MakeFile, assert_frequencies, assert_
 @pytest.fixture(params=["trivial", "randaugment", "cifar10", "svhn", "imagenet", "deepaa"])
 def policy(request: pytest.FixtureRequest, make_file: MakeFile) -> Policy:
     makers: dict[str, Callable[[], Policy]] = {
-        "trivial": lambda: policies.trivial(sets.wide()),
+        "trivial": lambda: policies.uniform_policy(sets.wide()),
         "randaugment": lambda: policies.randaugment(3, 21),
         "deepaa": lambda: deepaa(make_file()),
     }
@@ -97,7 +97,7 @@ def test_policy_stays_on_the_device_of_the_images(policy: Policy) -> None:
 
 def test_trivial_is_one_draw_of_the_set(photographs: Tensor) -> None:
     wide = sets.wide()
-    policy = policies.trivial(wide)
+    policy = policies.uniform_policy(wide)
     draw = policy.draw(64, generator=seeded(9))
     of_set = wide.draw(64, generator=seeded(9))
     assert torch.equal(draw.op, of_set.op)

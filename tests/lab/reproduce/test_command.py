@@ -9,6 +9,7 @@ from typer.testing import CliRunner
 
 from invaug.lab.cli.main import app
 from invaug.lab.errors import UserError
+from invaug.lab.reproduce import proof
 from tests.support.experiments import NAMES, plan_of
 
 
@@ -50,12 +51,12 @@ def test_no_seeds_and_missing_data_are_refused_with_code_2(tmp_path, monkeypatch
 def test_the_list_names_everything_and_a_dry_run_trains_nothing(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     listed = json.loads(invoke("--list", "--json")[1])
-    assert [entry["name"] for entry in listed] == list(NAMES)
+    assert [entry["name"] for entry in listed] == [*NAMES, *proof.NAMES]
     assert listed[1]["paper"]["cifar10 wrn-40-2 wide constrained: test_accuracy"] == {"mean": 97.05, "spread": 0.18}
     shown = invoke("--list")[1]
-    assert all(name in shown for name in NAMES)
+    assert all(name in shown for name in (*NAMES, *proof.NAMES))
     for name, scale in (("table-1", "full"), ("table-bias", "small"), ("figure-dual", "small")):
         planned = json.loads(invoke(name, "--scale", scale, "--dry-run", "--json")[1])
         assert [cell["cell"] for cell in planned["cells"]] == [cell.label for cell in plan_of(name, scale).cells]
-    assert "6 cells × 2 seeds = 12 runs" in invoke("figure-epsilon", "--seeds", "2", "--dry-run")[1]
+    assert "6 cells, 2 seeds, 12 runs" in invoke("figure-epsilon", "--seeds", "2", "--dry-run")[1]
     assert not list(tmp_path.iterdir())

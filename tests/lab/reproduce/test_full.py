@@ -151,7 +151,7 @@ def test_the_synthetic_experiments_have_three_constraints_and_the_published_valu
                 "translation": {"Translation": pixels},
                 "scale": {"Scale": 1.5},
             }
-    assert all(cell.unit_inputs for cell in plan_of("table-synthetic", "full").cells)
+    assert all(cell.settings["inputs"] == "unit" for cell in plan_of("table-synthetic", "full").cells)
 
 
 def test_ablations_change_what_they_are_about_and_nothing_else():

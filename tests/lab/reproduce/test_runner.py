@@ -95,7 +95,7 @@ def test_planted_digits_under_three_constraints_have_a_gamma_each_and_inputs_in_
     given = {"epochs": 1, "batch_size": 50, "per_class": 20, "workers": 0, "threads": 1, "data": "digits+r180"}
     settings = {**plan_of("table-synthetic", "small").cells[0].settings, **given}
     numbers = find("table-synthetic").measures
-    plan = ScalePlan((Cell("planted", settings, unit_inputs=True),), 1)
+    plan = ScalePlan((Cell("planted", settings),), 1)
     found = runner.run_experiment(
         request(tmp_path, Experiment("tiny", "", "", numbers, {"small": plan})), Screen(quiet=True)
     )

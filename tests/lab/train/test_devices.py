@@ -67,9 +67,9 @@ def test_autoaugment_stays_on_the_device_of_the_images(name: str) -> None:
 @pytest.mark.parametrize("kind", ["trivial", "standard", "mild", "randaugment"])
 def test_every_policy_stays_on_the_device_of_the_images(kind: str) -> None:
     made = {
-        "trivial": lambda: policies.trivial(sets.wide()),
-        "standard": lambda: policies.trivial(sets.standard()),
-        "mild": lambda: policies.trivial(sets.mild()),
+        "trivial": lambda: policies.uniform_policy(sets.wide()),
+        "standard": lambda: policies.uniform_policy(sets.standard()),
+        "mild": lambda: policies.uniform_policy(sets.mild()),
         "randaugment": lambda: policies.randaugment(2, 9),
     }[kind]()
     found = made.apply(images(), made.draw(6))
@@ -112,7 +112,7 @@ class Step:
     def __init__(self, transforms: object) -> None:
         self.loss, self.outputs = torch.zeros((), device=META), torch.zeros(6, 10, device=META)
         self.slack = self.epsilon = torch.zeros(1, dtype=torch.float64)
-        self.acceptance = torch.zeros(1)
+        self.acceptance, self.n_passes = torch.zeros(1), 18
         self.kept = (transforms.draw(6),)
 
 

@@ -4,13 +4,13 @@ A policy draws first, as data, one `Draw` with its layers, and applies it with i
 """
 
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import cached_property, partial
 from typing import Any
 
 import numpy as np
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from invaug import ops, sets
 from invaug.lab.config.schema import Config
@@ -26,6 +26,16 @@ IDENTITY = "Identity"
 UNIFORMS = 5  # numbers per image and layer: row, whether it applies, sign, two for the place
 
 
+class Memory(nn.Module):
+    """What a policy remembers of the training images, in buffers that a checkpoint saves; this one nothing."""
+
+    def begin(self, rows: Tensor) -> None:
+        """Note which images are drawn for next."""
+
+    def learn(self, rows: Tensor, outputs: Tensor) -> None:
+        """Take note of the network's outputs for some images, after a step."""
+
+
 @dataclass(frozen=True)
 class Policy:
     """A set of operations, how they are drawn, and how a draw is applied."""
@@ -35,11 +45,12 @@ class Policy:
     """`draw(n, generator=g)` returns a transformation for each of n images, from the generator (or torch's own)."""
     apply: Callable[[Tensor, Draw], Tensor]
     """Returns new images, each under its transformations, layer after layer; the same draw gives the same bytes."""
+    memory: Memory = field(default_factory=Memory)
 
 
-def trivial_augment(config: Config, _: Dataset) -> Policy:
-    """Return the policy of --method trivial."""
-    return trivial(transform_set(config))
+def whole_set(config: Config, _: Dataset) -> Policy:
+    """Return the policy of --method plain and trivial: every image under `depth` operations of the set."""
+    return uniform_policy(replace(transform_set(config), depth=int(config.method.depth)))
 
 
 def rand_augment(config: Config, _: Dataset) -> Policy:
@@ -47,8 +58,8 @@ def rand_augment(config: Config, _: Dataset) -> Policy:
     return randaugment(config.method.n_ops, config.method.magnitude)
 
 
-def trivial(transforms: TransformSet) -> Policy:
-    """Return TrivialAugment: one operation of the set per image, at a uniform level."""
+def uniform_policy(transforms: TransformSet) -> Policy:
+    """Return the policy that draws operations and levels of a set uniformly; of the wide set it is TrivialAugment."""
     return Policy(transforms, transforms.draw, transforms.apply)
 
 

@@ -17,6 +17,8 @@ WHOLE_BATCH = 1_000_000  # proposals scored at once: all of a batch
 REMOVED = tomllib.loads(Path(__file__).with_name("removed.toml").read_text(encoding="utf-8"))
 """Settings and values that older versions had, and what to use instead."""
 PRESETS = ("default", *presets.PRESETS)
+WITHOUT = {"n_steps": (0, "chains", "constrained"), "depth": (1, "sequences of operations", "plain")}
+"""Settings that some methods fix at the value of nothing, what those lack, and a method that has it."""
 
 
 def settings_of(name: str, n_views: int) -> dict[str, Any]:
@@ -101,14 +103,15 @@ def refuse_removed(given: Mapping[str, Any], where: str = "") -> None:
 
 
 def _fixed_settings(given: Mapping[str, Any]) -> Mapping[str, Any]:
-    """Return the settings that the method fixes; a chain for a method without chains is refused."""
+    """Return the settings that the method fixes; a chain or a sequence where it has none is refused."""
     row = METHODS.get(str(given.get("method")))
     if row is None:
         return {}
-    if given.get("n_steps") and row.settings.get("n_steps") == 0:
-        raise UserError(
-            f"method {row.name} has no chains: leave out n_steps {given['n_steps']}, or use --method constrained"
-        )
+    for key, (none, has_none, other) in WITHOUT.items():
+        if row.settings.get(key) == none and given.get(key, none) not in (none, "auto"):
+            raise UserError(
+                f"method {row.name} has no {has_none}: leave out {key} {given[key]}, or use --method {other}"
+            )
     return row.settings
 
 

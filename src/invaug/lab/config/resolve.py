@@ -122,7 +122,7 @@ def _of_method(config: Config, n_classes: int) -> dict[str, Any]:
     """Return what depends on the method: its set and epsilon."""
     given, row = config.method, METHODS[config.method.name]
     name = row.default_set if given.set == "auto" else given.set
-    depth = 2 if name == "mild" and row.is_constrained and not config.families else 1
+    depth = 2 if name == "mild" and "depth" in row.uses and not config.families else 1
     share = SMALLEST_SHARE if given.views == "one" and row.keeps_clean else 1.0
     return {
         "set": name,

@@ -37,6 +37,9 @@ class Data(Record):
     val_fraction: float = Field(0.0, ge=0, lt=1, description="share of the training images held out for validation")
     val_fold: int = Field(0, ge=0, description="which part of that size is held out, counted from 0")
     image_size: int | None = Field(None, ge=1, le=8192, description="side to resize images to")
+    inputs: Literal["normalized", "unit"] = Field(
+        "normalized", description="what the network sees: pixels normalised by mean and std, or in 0 to 1 (unit)"
+    )
     workers: int = Field(2, ge=0, le=1024, description="processes that decode image files")
     on_bad: Literal["stop", "skip"] = Field(
         "stop", description="what to do about unreadable image files; skip leaves out at most max_bad"

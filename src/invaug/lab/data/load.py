@@ -22,6 +22,7 @@ from invaug.lab.data.splits import Split, hold_out
 from invaug.lab.errors import UserError, names_beside, nearest
 
 Subset = Literal["random", "first"]
+Inputs = Literal["normalized", "unit"]
 Parts = tuple[tuple[str, ...], Split, Split | None, Split | None]
 """The classes of a dataset, and its training, validation and test images."""
 MAX_RESIDENT = 1_500_000_000  # bytes of pixels that live in memory and on the device: Tiny ImageNet (1.35e9) fits
@@ -55,6 +56,7 @@ def load_dataset(
     val_fraction: float = 0.0,
     val_fold: int = 0,
     image_size: int | None = None,
+    inputs: Inputs = "normalized",
     seed: int = 0,
     download: bool = True,
     on_bad: OnBad = "stop",
@@ -74,6 +76,7 @@ def load_dataset(
         val_fraction: Share of those that is held out for choices.
         val_fold: Which part of that size is held out, counted from 0: the folds of a cross-validation.
         image_size: Side the images are resized and cropped to; `decode.choose_shape` defines the default.
+        inputs: Whether mean and std are those of the images, or 0 and 1, which leaves pixels in 0 to 1.
         on_bad: Whether image files that cannot be used stop the loading, or are left out if they are few.
         max_bad: Share of the image files that may be left out.
         grey_range: What becomes black and white of images of more than 8 bits; else the range of their values.
@@ -91,7 +94,9 @@ def load_dataset(
     in_memory = n_bytes <= MAX_RESIDENT
     train, test = _prepare(train, image_size, in_memory), _prepare(test, image_size, in_memory)
     val = _prepare(val, image_size, in_memory) if val else None
-    mean, std = _moments(train, SOURCES.get(data, Source("", {})))  # a planted dataset has moments of its own
+    source = SOURCES.get(data, Source("", {}))  # a planted dataset has moments of its own
+    channels = train.image_shape[0]
+    mean, std = _moments(train, source) if inputs == "normalized" else ((0.0,) * channels, (1.0,) * channels)
     return Dataset(name, train, val, test, classes, mean, std, train.image_shape, train.grey_range)
 
 

@@ -26,8 +26,6 @@ class Job:
     """A config without its seed, by the short names of the flags."""
     seed: int
     folder: Path
-    unit_inputs: bool = False
-    """Whether the network sees pixels in 0 to 1, not normalised."""
     under_families: bool = False
     """Whether the outcome has loss and accuracy on new images under each family."""
     summary: bool = False
@@ -49,7 +47,7 @@ class Job:
     @property
     def digest(self) -> str:
         """The identity of the training, in 64 letters."""
-        return hashlib.sha256(f"{identity(self.settings, self.unit_inputs)} {self.seed}".encode()).hexdigest()
+        return hashlib.sha256(f"{identity(self.settings)} {self.seed}".encode()).hexdigest()
 
     def found(self) -> dict[str, Any] | None:
         """Return the outcome if the job is done."""
@@ -87,9 +85,9 @@ class Job:
         return cls(**{**content, "folder": Path(content["folder"])})
 
 
-def identity(settings: Mapping[str, Any], unit_inputs: bool = False) -> str:
+def identity(settings: Mapping[str, Any]) -> str:
     """Return what makes two jobs the same training: every setting, given or by default."""
-    return json.dumps([build(settings).flat("json"), unit_inputs], sort_keys=True)
+    return json.dumps(build(settings).flat("json"), sort_keys=True)
 
 
 def unfinished(jobs: Iterable[Job], skip: Callable[[Job], None]) -> Iterator[Job]:

@@ -31,7 +31,7 @@ def numbers(config: Config, rows: Sequence[Row]) -> dict[str, float]:
         **_measured(last),
         "seconds": sum(seconds),
         "seconds_per_epoch": _mean(seconds[1:] or seconds),
-        "passes": passes(config),
+        "passes": sum(row["passes"] for row in rows),
         **_gammas(config, rows),
     }
     if last["constraint_loss"]:

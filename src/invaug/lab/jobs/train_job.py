@@ -5,11 +5,13 @@ the test images.
 """
 
 from collections.abc import Callable
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any
 
 from invaug.lab.config.schema import Config
 from invaug.lab.data.load import Dataset
+from invaug.lab.environment import commit, cpu_model
 from invaug.lab.errors import reason_of
 from invaug.lab.jobs import measures
 from invaug.lab.jobs.job import Job
@@ -22,6 +24,7 @@ from invaug.lab.train.one_process import Processes
 from invaug.lab.train.summary import Measured, summarise
 
 N_DATASETS = 4  # in memory
+PLACES = ("data_dir", "policy", "weights", "workers", "log")
 
 
 @dataclass
@@ -48,12 +51,9 @@ class Trainer:
     def load(self, job: Job) -> Dataset:
         """Return the data of a run; the last few stay in memory."""
         config = job.config()
-        key = (config.data.model_dump_json(), config.run.seed, job.unit_inputs, job.summary)
+        key = (config.data.model_dump_json(), config.run.seed, job.summary)
         if key not in self.datasets:
             loaded = train.load_once(config, self.fabric(config), with_test=job.summary or not config.data.val_fraction)
-            if job.unit_inputs:
-                channels = loaded.image_shape[0]
-                loaded = replace(loaded, mean=(0.0,) * channels, std=(1.0,) * channels)
             self.datasets = dict([*self.datasets.items()][1 - N_DATASETS :])
             self.datasets[key] = loaded
         return self.datasets[key]
@@ -85,6 +85,9 @@ class Trainer:
             "model": config.model.name,
             "numbers": measures.numbers(config, rows),
             "versions": {name: version for name, version in versions().items() if name in ("invaug", "torch")},
+            "resolved": without_places(config),
+            "commit": commit(),
+            "cpu": cpu_model(),
             **measures.extras(config, rows),
         }
         if job.summary:
@@ -95,6 +98,12 @@ class Trainer:
             found = summarise(config, dataset, job.folder, training, split)["families"]
             outcome["families"] = {name: each["uniform"] for name, each in found.items()}
         return outcome
+
+
+def without_places(config: Config) -> dict[str, Any]:
+    """Return every setting of a resolved config except where files are on this machine."""
+    known = {key: value for key, value in config.flat("json").items() if value is not None and key not in PLACES}
+    return {**known, "data": Path(known["data"]).name}
 
 
 def measured_in(dataset: Dataset, job: Job) -> Measured:

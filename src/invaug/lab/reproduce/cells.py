@@ -29,8 +29,8 @@ class Cell:
     """Without a preset they extend `USUAL`, not the defaults of `invaug train`."""
     beside: str = ""
     """The name of the paper's entry that it is compared with."""
-    unit_inputs: bool = False
-    """Whether the network sees pixels in 0 to 1, not normalised."""
+    seeds: int | None = None
+    """How many seeds it gets, if not as many as the others of its plan."""
 
     def __post_init__(self) -> None:
         defaults = {} if "preset" in self.settings else USUAL

@@ -70,7 +70,7 @@ def _progress(request: Request) -> dict[str, Any]:
     done = {(row.cell, row.seed) for row in known if row.status == rows.DONE}
     done |= {(job.label, job.seed) for job in request.runs() if (job.folder / OUTCOME).is_file()}
     return {
-        "runs": len(request.cells()) * request.n_seeds,
+        "runs": len(request.runs()),
         "hours": round(request.seconds(shared=False) / 3600, 3),
         "done": len(done),
         "lacks": request.plan.lacks,
@@ -100,7 +100,7 @@ def _print_plan(request: Request, as_json: bool) -> None:
         "seeds": request.n_seeds,
         "seconds": request.seconds(),
         "own_seconds": request.seconds(shared=False),
-        "runs": len(cells) * request.n_seeds,
+        "runs": len(request.runs()),
         "notes": request.plan.notes,
         "cells": cells,
     }
@@ -112,7 +112,6 @@ def _planned(request: Request, cell: Cell) -> dict[str, Any]:
     return {
         "cell": cell.label,
         "settings": cell.settings,
-        "unit_inputs": cell.unit_inputs,
         "shared_with": request.home_of(cell),
         "seconds": round(estimate_seconds(cell.settings, request.scale), 1),
     }
@@ -122,11 +121,10 @@ def _plan_lines(request: Request, document: Mapping[str, Any]) -> Iterator[str]:
     yield f"{request.experiment.name}, {request.scale} scale: {request.experiment.title}"
     for cell in document["cells"]:
         shared = f"; the same runs as {cell['shared_with']}" if cell["shared_with"] else ""
-        inputs = "; inputs in 0 to 1" if cell["unit_inputs"] else ""
-        yield f"  {cell['cell']}: about {_duration(cell['seconds'])} per seed{shared}{inputs}"
+        yield f"  {cell['cell']}: about {_duration(cell['seconds'])} per seed{shared}"
         yield "    " + " ".join(f"{key}={json.dumps(value)}" for key, value in cell["settings"].items())
     yield from (f"note: {note}" for note in document["notes"])
-    runs = f"{len(document['cells'])} cells × {request.n_seeds} seeds = {document['runs']} runs"
+    runs = f"{len(document['cells'])} cells, {request.n_seeds} seeds, {document['runs']} runs"
     own = f"{_duration(document['own_seconds'])} without those shared with other experiments"
     yield f"{runs}, about {_duration(document['seconds'])}; {own}"
 

@@ -11,7 +11,7 @@ from typing import Any
 
 from invaug.lab.errors import UserError, nearest
 from invaug.lab.jobs import job
-from invaug.lab.reproduce import full
+from invaug.lab.reproduce import full, proof
 from invaug.lab.reproduce.cells import PUBLISHED, Cell, Chart, Claim, Experiment, Scale, ScalePlan, expand, read_table
 
 SMALL_SEEDS = 3
@@ -21,7 +21,13 @@ Place = tuple[str, str]
 
 @cache
 def all_experiments() -> dict[str, Experiment]:
-    """Return every experiment by its name, in the order of the paper's argument."""
+    """Return every experiment by its name: the paper's, then those of the protocol."""
+    return {**paper_experiments(), **{each.name: each for each in proof.experiments()}}
+
+
+@cache
+def paper_experiments() -> dict[str, Experiment]:
+    """Return the experiments of the paper by name, in the order of its argument."""
     at_full, at_small = full.cells(), small_plans()
     found = {}
     for name, entry in read_table("experiments").items():
@@ -106,7 +112,7 @@ def _homes(scale: Scale) -> Mapping[Place, Place]:
         if not experiment.reference:  # seconds are measured in runs of their own, the methods in turn
             for cell in experiment.plans[scale].cells:
                 own = (experiment.name, cell.label)
-                found[own] = first.setdefault(job.identity(cell.settings, cell.unit_inputs), own)
+                found[own] = first.setdefault(job.identity(cell.settings), own)
     return found
 
 

@@ -169,7 +169,7 @@ def planted_cell(data: str, model: str, plant: str, preset: str) -> Cell:
         settings.pop(key)
     sampling = {"method": "uniform"} if preset == "paper" else {"method": "constrained", "n_steps": 1}
     settings |= {"data": f"{data}+{plant}", "families": families(SHIFTS[preset]), **sampling}
-    return Cell(f"{data}-{model}-{plant}-{preset}", settings, f"{data} {model} {plant}", unit_inputs=True)
+    return Cell(f"{data}-{model}-{plant}-{preset}", settings, f"{data} {model} {plant}")
 
 
 def rule_pair(cell: Cell, halved: Collection[str]) -> tuple[Cell, Cell]:

@@ -111,7 +111,8 @@ class Outcome:
     def counts(self, cell: str) -> Counts:
         """Return the counts of a cell."""
         done, failed = len(self.rows_of(cell)), len(self.rows_of(cell, FAILED))
-        return Counts(done, failed, max(self.seeds - done - failed, 0))
+        own = next((each.seeds for each in self.plan.cells if each.label == cell), None) or self.seeds
+        return Counts(done, failed, max(own - done - failed, 0))
 
     def total(self) -> Counts:
         """Return the counts of all cells."""

@@ -9,7 +9,7 @@ from invaug.lab.report.drawing import svg
 from invaug.lab.report.tables import MARKDOWN, to_markdown
 from invaug.lab.reproduce import rows
 from invaug.lab.reproduce.cells import SCALES, Cell, Chart, Experiment, Scale, expand
-from invaug.lab.reproduce.experiments import all_experiments
+from invaug.lab.reproduce.experiments import paper_experiments
 from invaug.lab.reproduce.outcome import MEASURES, Outcome
 
 HEAD = Path(__file__).with_name("head.md").read_text(encoding="utf-8")
@@ -25,14 +25,14 @@ def escaped(text: str) -> str:
 
 def draw_figures(results: Path) -> dict[str, str]:
     """Return the figures of the page, as SVG by the names of their files."""
-    outcomes = [_outcome(experiment, "small", results) for experiment in all_experiments().values()]
+    outcomes = [_outcome(experiment, "small", results) for experiment in paper_experiments().values()]
     drawn = [figure for found in outcomes for figure in figures(found)]
     return {f"{figure.key}.svg": svg.picture(figure) + "\n" for figure in drawn}
 
 
 def write_page(results: Path) -> str:
     """Return the whole page."""
-    return "\n".join([HEAD, *("\n".join(_section(each, results)) for each in all_experiments().values())])
+    return "\n".join([HEAD, *("\n".join(_section(each, results)) for each in paper_experiments().values())])
 
 
 def _outcome(experiment: Experiment, scale: Scale, results: Path) -> Outcome:

@@ -67,11 +67,17 @@ class Request:
         """Return a run."""
         home, label = experiments.place(self.experiment, self.scale, cell)
         folder = self.out / f"{home}-{self.scale}" / label / f"seed-{seed}"
-        return Job(cell.label, cell.settings, seed, folder, cell.unit_inputs)
+        return Job(cell.label, cell.settings, seed, folder)
 
     def runs(self) -> list[Job]:
         """Return the runs, one seed of every cell before the next seed: a stopped experiment has whole columns."""
-        return [self.run_of(cell, seed) for seed in range(self.n_seeds) for cell in self.cells()]
+        cells = [(cell, self.seeds or cell.seeds or self.plan.seeds) for cell in self.cells()]
+        return [self.run_of(cell, seed) for seed in range(self.most_seeds) for cell, n in cells if seed < n]
+
+    @property
+    def most_seeds(self) -> int:
+        """The largest number of seeds that a cell has, or is asked to have."""
+        return max(self.n_seeds, self.plan.seeds, *(cell.seeds or 0 for cell in self.plan.cells))
 
     def command(self) -> str:
         """Return the command that resumes."""
@@ -81,7 +87,8 @@ class Request:
     def seconds(self, *, shared: bool = True) -> float:
         """Return about how long its runs take, with or without those that an earlier experiment shares."""
         cells = [cell for cell in self.cells() if shared or not self.home_of(cell)]
-        return self.n_seeds * sum(estimate_seconds(cell.settings, self.scale) for cell in cells)
+        n_seeds = (self.seeds or cell.seeds or self.plan.seeds for cell in cells)
+        return sum(n * estimate_seconds(cell.settings, self.scale) for n, cell in zip(n_seeds, cells, strict=True))
 
     def home_of(self, cell: Cell) -> str | None:
         """Return the earlier experiment that has the same training, and its label there."""

@@ -18,7 +18,7 @@ LARGEST = 16 << 20  # bytes of a results file
 
 @dataclass(frozen=True)
 class Row:
-    """One run, without anything about the machine it ran on."""
+    """One run; of the machine it ran on it names only the processor."""
 
     cell: str
     seed: int
@@ -26,7 +26,7 @@ class Row:
     config: Mapping[str, Any]
     numbers: Mapping[str, float]
     more: Mapping[str, Any]
-    """The reason for a failure, versions, and what the experiment keeps besides numbers."""
+    """The reason for a failure, the resolved config, commit, versions, processor, and what the experiment keeps."""
 
     def line(self) -> str:
         """Return the row as JSON."""

@@ -1,6 +1,7 @@
 """Runs an experiment: finished runs are read, interrupted ones resume, and the outcome is written."""
 
 import json
+import time
 from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
@@ -19,22 +20,35 @@ from invaug.lab.run.folder import check_usable
 from invaug.lab.train.display import Screen
 from invaug.lab.train.signals import Stopped
 
+ALWAYS = ("resolved", "commit", "versions", "cpu")
+"""What every row has besides numbers."""
+EVERY = 60.0  # seconds between two looks at what has ended
+
 
 def run_experiment(request: Request, console: Screen) -> Outcome:
     """Train what is not done yet; write the results and return the outcome."""
     check(request)
     check_start("reproduce", request.on)
     check_usable(request.out)
-    jobs = [job if job.found() else with_places(job, request.data_dir) for job in request.runs()]
+    known = {(row.cell, row.seed) for row in read_rows(request) if row.status == DONE}
+    wanted = [job for job in request.runs() if (job.label, job.seed) not in known or job.found()]
+    jobs = [job if job.found() else with_places(job, request.data_dir) for job in wanted]
     Trainer().prepare([job for job in jobs if not job.found()])
-    mean = request.seconds() / len(jobs)
+    mean = request.seconds() / max(len(request.runs()), 1)
+    written = time.monotonic()
+
+    def write_now_and_then(_: Job) -> None:
+        nonlocal written
+        if time.monotonic() - written > EVERY:
+            write_results(request)
+            written = time.monotonic()
 
     def cost(job: Job) -> float:
         return estimate_seconds(job.settings, request.scale) / mean
 
     with bar(len(jobs), console, request.command(), cost) as shown:
         try:
-            run_jobs(jobs, shown, at_once=request.jobs, on=request.on)
+            run_jobs(jobs, shown, at_once=request.jobs, on=request.on, ended=write_now_and_then)
         except Stopped:
             write_results(request)
             raise
@@ -63,17 +77,20 @@ def find_policy(job: Job, data_dir: Path | None) -> Path:
 
 def write_results(request: Request) -> Outcome:
     """Write a row for every run in the folder, of any seed; keep rows of the same config that ran elsewhere."""
-    path = rows.path_of(request.results, request.experiment.name, request.scale)
     cells = request.plan.cells
-    known = {cell.label: _comparable(cell.settings) for cell in cells}
-    before = [row for row in rows.read(path) if _comparable(row.config) == known.get(row.cell)]
-    seeds = range(max(request.n_seeds, request.plan.seeds))
-    here = [row_of(request, request.run_of(cell, seed)) for cell in cells for seed in seeds]
-    latest = {(row.cell, row.seed): row for row in (*before, *here) if row}
-    order = list(known)
+    here = [row_of(request, request.run_of(cell, seed)) for cell in cells for seed in range(request.most_seeds)]
+    latest = {(row.cell, row.seed): row for row in (*read_rows(request), *here) if row}
+    order = [cell.label for cell in cells]
     ordered = sorted(latest.values(), key=lambda row: (order.index(row.cell), row.seed))
-    rows.write(path, ordered)
+    rows.write(rows.path_of(request.results, request.experiment.name, request.scale), ordered)
     return Outcome(request.experiment, request.scale, ordered, request.seeds)
+
+
+def read_rows(request: Request) -> list[Row]:
+    """Return the rows of the results whose config is that of their cell."""
+    known = {cell.label: _comparable(cell.settings) for cell in request.plan.cells}
+    found = rows.read(rows.path_of(request.results, request.experiment.name, request.scale))
+    return [row for row in found if _comparable(row.config) == known.get(row.cell)]
 
 
 def _comparable(config: Mapping[str, Any]) -> str:
@@ -84,6 +101,6 @@ def row_of(request: Request, job: Job) -> Row | None:
     """Return the row of a run, None if it has neither finished nor failed."""
     config, found, failure = rows.essentials(job.settings), job.found(), job.failure()
     if found:
-        more = {key: found[key] for key in ("versions", *request.experiment.keeps) if key in found}
+        more = {key: found[key] for key in (*ALWAYS, *request.experiment.keeps) if found.get(key) is not None}
         return Row(job.label, job.seed, DONE, config, found["numbers"], more)
     return Row(job.label, job.seed, FAILED, config, {}, {"reason": failure}) if failure else None

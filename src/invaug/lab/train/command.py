@@ -35,7 +35,7 @@ from invaug.lab.train.summary import Measured, summarise, table_row
 
 READ_DATA = (
     *("data_dir", "fraction", "per_class", "subset", "val_fraction", "val_fold"),
-    *("image_size", "on_bad", "max_bad"),
+    *("image_size", "inputs", "on_bad", "max_bad"),
 )
 
 

@@ -143,6 +143,7 @@ def take_step(config: Config, training: Training, group: list[Batch], lr: float)
         key = (config.run.seed, training.epoch, training.batch + i, fabric.global_rank)
         seed_own(mix(*key), fabric.device)
         training.finish.generator.manual_seed(mix(*key, FINISH))
+        training.memory.begin(batch.indices)
         step: Step = training.problem(training.model, batch.images, batch.targets)
         blamed = ranks.max_over_ranks(fabric, 0 if torch.isfinite(step.lagrangian) else 1 + fabric.global_rank)[0]
         if blamed:
@@ -157,6 +158,7 @@ def take_step(config: Config, training: Training, group: list[Batch], lr: float)
         raise BadStepError(_complaint("the gradient is not finite", group[-1]))
     for step, batch in zip(steps, group, strict=True):
         training.tally.add(step, batch)
+        training.memory.learn(batch.indices, step.outputs)
     training.batch += len(group)
     return steps[-1]
 

@@ -6,11 +6,11 @@ from functools import partial
 from importlib import import_module
 from typing import Any
 
-from torch import Tensor
+from torch import Tensor, nn
 from torch.nn import functional as F
 
 from invaug import Constraint, InvarianceConstrained, samplers, views
-from invaug.lab.baselines.policy import Policy
+from invaug.lab.baselines.policy import Memory, Policy
 from invaug.lab.config.levels import Level, level_of
 from invaug.lab.config.methods import METHODS, Method
 from invaug.lab.config.schema import Config
@@ -31,7 +31,7 @@ def build_problem(config: Config, dataset: Dataset, finish: Finish) -> Invarianc
     return InvarianceConstrained(
         *constraints(config),
         loss_fn=loss_function(config),
-        finish=_after(policy_of(row)(config, dataset), finish) if row.policy else finish,
+        finish=AfterPolicy(policy_of(row)(config, dataset), finish) if row.policy else finish,
         views=VIEWS[config.method.views] if row.keeps_clean else views.kept_only,
         seed=config.run.seed,
         **settings,
@@ -83,6 +83,20 @@ def policy_of(row: Method) -> Callable[[Config, Dataset], Policy]:
     return make
 
 
-def _after(policy: Policy, finish: Finish) -> Callable[[Tensor], Tensor]:
-    """Return: transform by the policy, then finish, with the random numbers of one generator."""
-    return lambda images: finish(policy.apply(images, policy.draw(len(images), generator=finish.generator)))
+class AfterPolicy(nn.Module):
+    """Transforms images by a policy, then finishes them, with the random numbers of one generator."""
+
+    def __init__(self, policy: Policy, finish: Finish) -> None:
+        super().__init__()
+        self.policy, self.memory, self.finish = policy, policy.memory, finish
+
+    def forward(self, images: Tensor) -> Tensor:
+        """Return the images as a model sees them in training."""
+        policy, generator = self.policy, self.finish.generator
+        transformed: Tensor = self.finish(policy.apply(images, policy.draw(len(images), generator=generator)))
+        return transformed
+
+
+def memory_of(problem: InvarianceConstrained) -> Memory:
+    """Return what the policy of a problem remembers of the images; without a policy, nothing."""
+    return problem.finish.memory if isinstance(problem.finish, AfterPolicy) else Memory()

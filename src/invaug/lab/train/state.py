@@ -9,6 +9,7 @@ from torch import nn
 from torch.optim.swa_utils import AveragedModel, get_ema_multi_avg_fn
 
 from invaug import InvarianceConstrained
+from invaug.lab.baselines.policy import Memory
 from invaug.lab.config.schema import Config, Train
 from invaug.lab.data.load import Dataset
 from invaug.lab.errors import UserError
@@ -19,7 +20,7 @@ from invaug.lab.train import ranks
 from invaug.lab.train.finish import Finish, Randomness
 from invaug.lab.train.malloc import keep_freed
 from invaug.lab.train.one_process import Processes
-from invaug.lab.train.problem import build_problem
+from invaug.lab.train.problem import build_problem, memory_of
 from invaug.lab.train.tally import Tally
 
 COUNTERS = ("batch", "seconds", "skipped")
@@ -36,6 +37,8 @@ class Training:
     fabric: Processes
     tally: Tally
     finish: Finish
+    memory: Memory
+    """What the policy of a baseline remembers; saved with the problem, whose `finish` it is part of."""
     epoch: int = 0
     """Epochs that are done."""
     batch: int = 0
@@ -132,4 +135,4 @@ def assemble(config: Config, dataset: Dataset, fabric: Processes, model: nn.Modu
     if train.ema:
         average = AveragedModel(model, multi_avg_fn=get_ema_multi_avg_fn(train.ema), use_buffers=True).to(fabric.device)
     model, optimizer = fabric.setup(model, optimizer)
-    return Training(model, problem, optimizer, average, fabric, Tally(problem), finish)
+    return Training(model, problem, optimizer, average, fabric, Tally(problem), finish, memory_of(problem))

@@ -21,8 +21,7 @@ class Tally:
 
     def __init__(self, problem: InvarianceConstrained) -> None:
         self.problem = problem
-        self.n_images = 0
-        self.n_batches = 0
+        self.n_images = self.n_batches = self.n_passes = 0
         self.loss = self.correct = torch.zeros((), dtype=torch.float64)
         self.slack, self.level = torch.zeros_like(problem.gamma), torch.zeros_like(problem.gamma)
         self.acceptance = torch.zeros(len(problem.constraints), dtype=torch.float64)
@@ -34,6 +33,7 @@ class Tally:
         n = len(batch.targets)
         self.n_images += n
         self.n_batches += 1
+        self.n_passes += step.n_passes
         loss = doubles(step.loss) * n
         self.loss = self.loss.to(loss.device) + loss
         self.slack, self.level = self.slack + step.slack * n, self.level + step.epsilon * n
@@ -59,7 +59,7 @@ class Tally:
 
     def vector(self) -> torch.Tensor:
         """Return all sums as one vector of doubles on the CPU, which represents each of them exactly."""
-        sizes = torch.tensor([self.n_images, self.n_batches])
+        sizes = torch.tensor([self.n_images, self.n_batches, self.n_passes])
         parts = [sizes, self.loss, self.correct, self.slack, self.level, self.acceptance, *self.counts]
         return torch.cat([part.detach().cpu().double().reshape(-1) for part in parts])
 
@@ -67,8 +67,8 @@ class Tally:
         """Take the sums from a vector: those of this tally after a resume, or those of all ranks added up."""
         self._uncounted.clear()
         k, shapes = len(self._counts), [counts.shape for counts in self._counts]
-        parts = vector.split([2, 1, 1, k, k, k, *(shape.numel() for shape in shapes)])
-        self.n_images, self.n_batches = (int(size) for size in parts[0])
+        parts = vector.split([3, 1, 1, k, k, k, *(shape.numel() for shape in shapes)])
+        self.n_images, self.n_batches, self.n_passes = (int(size) for size in parts[0])
         self.loss, self.correct = (part.view(()).to(self.loss) for part in parts[1:3])
         self.slack, self.level = parts[3].to(self.slack), parts[4].to(self.level)
         self.acceptance = parts[5].to(self.acceptance)
@@ -87,6 +87,7 @@ class Tally:
             "epsilon": [finite_or_none(each) for each in level.tolist()],
             "gamma": self.problem.gamma.tolist(),
             "acceptance": [finite_or_none(share) for share in (self.acceptance / max(self.n_batches, 1)).tolist()],
+            "passes": self.n_passes,
             "entropy": [entropy(n) for n in counts],
             "entropy_uniform": [entropy_of_uniform(len(names), int(n.sum())) for names, n in kept],
             "kept": [dict(zip(names, n.tolist(), strict=True)) for names, n in kept],
