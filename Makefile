@@ -13,6 +13,7 @@ TRACED := $(addprefix tests/,test_doctests.py test_samplers.py test_halves.py te
 # percent of the lines that must be executed: of the method by these, of src by all
 METHOD_FLOOR := 90
 FLOOR := 88
+PROOF := compare-rates compare safety-rates safety auto lambda-c table-synthetic compare-frozen
 # packages are not compiled ahead of time; without byte code on disk every process would spend ten seconds compiling them
 export PYTHONDONTWRITEBYTECODE :=
 export UV_FIND_LINKS ?= $(PIP_FIND_LINKS)
@@ -20,7 +21,7 @@ export UV_FIND_LINKS ?= $(PIP_FIND_LINKS)
 install = $(BIN)/uv pip install --quiet --python $(BIN)/python -c $(CONSTRAINTS) $(1) \
 	|| $(BIN)/pip install --quiet --no-compile -c $(CONSTRAINTS) $(1)
 
-.PHONY: train test format lint types unit left-out coverage exact long faults ray loggers adapters pages package bench clean
+.PHONY: train test format lint types unit left-out coverage exact long faults ray loggers adapters pages package compare bench clean
 
 train: .venv/dev
 	$(BIN)/invaug train
@@ -52,6 +53,7 @@ left-out:
 	@echo "  make ray        jobs on Ray (installs it)"
 	@echo "  make loggers    Weights & Biases and MLflow (installs them)"
 	@echo "  make package    builds the wheel and installs it into an empty environment"
+	@echo "  make compare    the experiments behind docs/compare.md (days on two cores; resumable)"
 	@echo "  make bench      speed next to the peers (installs them)"
 
 # the lines that no test executes, file by file; slower than `make test`, because it traces every test
@@ -86,6 +88,11 @@ loggers: .venv/dev
 
 package:
 	$(PYTHON) .ci/package.py $(CONSTRAINTS)
+
+# the experiments of docs/protocol.md in their order; runs that have a row in results/ are skipped
+compare: .venv/dev
+	for name in $(PROOF); do nice $(BIN)/invaug reproduce $$name --jobs 2 || exit 1; done
+	$(BIN)/python -m invaug.lab.reproduce --proof -o docs/compare.md
 
 bench: .venv/peers
 	$(BIN)/python bench/ops.py

@@ -22,16 +22,35 @@ def is_first() -> bool:
     return int(os.environ.get("RANK", os.environ.get("LOCAL_RANK", "0"))) == 0
 
 
+BF16_FLAGS = {"avx512_bf16", "amx_bf16", "bf16"}
+
+
 @cache
-def cpu_model() -> str:
-    """Return the name of the processor, as far as the system tells it."""
+def cpu_facts() -> dict[str, str]:
+    """Return what Linux says about the processor; empty on other systems."""
     try:
         lines = Path("/proc/cpuinfo").read_text(encoding="utf-8").splitlines()
     except OSError:
         lines = []
-    found = {key.strip(): value.strip() for key, _, value in (line.partition(":") for line in lines)}
-    name, numbers = found.get("model name") or platform.processor() or platform.machine(), ("cpu family", "model")
+    return {key.strip(): value.strip() for key, _, value in (line.partition(":") for line in lines)}
+
+
+def cpu_model() -> str:
+    """Return the name of the processor, as far as the system tells it."""
+    found, numbers = cpu_facts(), ("cpu family", "model")
+    name = found.get("model name") or platform.processor() or platform.machine()
     return ", ".join([name, *(f"{key} {found[key]}" for key in numbers if key in found)])
+
+
+def lacks_bf16() -> bool:
+    """Whether the processor is known to have no instructions for bfloat16, which it then computes several times slower.
+
+    Example:
+        >>> lacks_bf16() in (True, False)
+        True
+    """
+    flags = (cpu_facts().get("flags") or cpu_facts().get("Features") or "").split()
+    return bool(flags) and not BF16_FLAGS & {*flags}
 
 
 @cache

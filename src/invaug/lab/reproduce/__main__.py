@@ -4,7 +4,8 @@ import argparse
 from pathlib import Path
 
 from invaug.lab.errors import UserError
-from invaug.lab.reproduce.page import draw_figures, write_page
+from invaug.lab.reproduce import page as paper_page
+from invaug.lab.reproduce import proof_page
 from invaug.lab.reproduce.request import RESULTS
 from invaug.lab.run import atomic
 from invaug.lab.terminal import plain
@@ -16,9 +17,11 @@ def main() -> None:
         prog="python -m invaug.lab.reproduce", description="Write the page of all results."
     )
     parser.add_argument("-o", "--output", type=Path, required=True, help="page to write")
-    page = parser.parse_args().output
+    parser.add_argument("--proof", action="store_true", help="the experiments of the protocol, not those of the paper")
+    given = parser.parse_args()
+    page, source = given.output, proof_page if given.proof else paper_page
     try:
-        text, figures = write_page(RESULTS), draw_figures(RESULTS)
+        text, figures = source.write_page(RESULTS), source.draw_figures(RESULTS)
     except UserError as error:
         parser.exit(2, f"{plain(str(error))}\n")
     folder = page.with_suffix("")

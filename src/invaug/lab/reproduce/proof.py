@@ -9,8 +9,10 @@ from invaug.lab.reproduce.cells import Cell, Experiment, Scale, ScalePlan, Setti
 
 TABLE = read_table("proof")
 NAMES = [name for name, entry in TABLE.items() if "question" in entry]
-NO_FULL = "it has one size, the small one"
-Variation = Mapping[str, Any]
+ONE_SIZE = "it has one size, the small one"
+EQUAL_PASSES = "equal-passes"
+"""The end of the labels of cells with as many epochs as cost what plain training costs."""
+Entry = Mapping[str, Any]
 
 
 def experiments() -> Iterator[Experiment]:
@@ -18,45 +20,61 @@ def experiments() -> Iterator[Experiment]:
     for name in NAMES:
         entry = TABLE[name]
         plan = ScalePlan(list(cells(entry)), entry["seeds"], entry.get("notes", ()))
-        plans: dict[Scale, ScalePlan] = {"small": plan, "full": ScalePlan([], 1, lacks=NO_FULL)}
+        plans: dict[Scale, ScalePlan] = {"small": plan, "full": ScalePlan([], 1, lacks=ONE_SIZE)}
         yield Experiment(name, entry["title"], entry["question"], entry["measures"], plans)
 
 
-def cells(entry: Mapping[str, Any]) -> Iterator[Cell]:
+def cells(entry: Entry) -> Iterator[Cell]:
     """Return the cells of an experiment."""
-    for task, set_name, arm in product(entry["tasks"], entry.get("sets", [""]), entry["arms"]):
+    sets = entry.get("sets", [""])
+    for task, set_name, arm in product(entry["tasks"], sets, entry["arms"]):
+        in_use = task in entry.get("only_on", {}).get(arm, [task])
+        if in_use and (set_name == sets[0] or arm not in entry.get("once", [])):
+            named = "" if arm in entry.get("once", []) else set_name
+            yield from (cell(entry, task, named, arm, each) for each in variations(entry, arm))
+    for task, arm in product(entry["tasks"], entry.get("equal_passes", [])):
         if task in entry.get("only_on", {}).get(arm, [task]):
-            yield from (cell(entry, task, set_name, arm, each) for each in variations(entry, arm))
+            yield shortened(cell(entry, task, "", arm, {}), TABLE["ratios"][arm])
 
 
-def variations(entry: Mapping[str, Any], arm: str) -> list[Variation]:
+def variations(entry: Entry, arm: str) -> list[Mapping[str, float]]:
     """Return the settings in which the cells of an arm differ: all combinations of `vary`, and then `more`."""
-    keys, values = list(entry.get("vary", {})), entry.get("vary", {}).values()
-    grid = [dict(zip(keys, chosen, strict=True)) for chosen in product(*values)]
-    return [*grid, *entry.get("more", {}).get(arm, [])]
+    varied, more = entry.get("vary", {}), entry.get("more", {}).get(arm, [])
+    grid = [dict(zip(varied, chosen, strict=True)) for chosen in product(*varied.values())]
+    return [*more] if more and not varied else [*grid, *more]
 
 
-def cell(entry: Mapping[str, Any], task: str, set_name: str, arm: str, variation: Variation) -> Cell:
+def cell(entry: Entry, task: str, set_name: str, arm: str, variation: Mapping[str, float]) -> Cell:
     """Return one cell; its label lists what it is made of."""
-    data = task.partition(":")[0]
-    rates: Mapping[str, float] = entry.get("rates", {})
     settings = {
         **TABLE["shared"],
-        "data": data,
+        "data": task,
         **entry.get("base", {}),
         **entry["tasks"][task],
-        **({"lr": rates[arm]} if arm in rates else {}),
         **TABLE["arms"][arm],
         **TABLE["sets"].get(set_name, {}),
-        **entry.get("chosen", {}).get(arm, {}),
+        **chosen(entry, arm),
         **variation,
     }
     words = [f"{key}-{value:g}" for key, value in variation.items()]
-    return Cell("-".join([task, *([set_name] if set_name else []), arm, *words]), with_level(settings, data))
+    return Cell("-".join([task, *([set_name] if set_name else []), arm, *words]), _settled(settings))
 
 
-def with_level(settings: Settings, data: str) -> Settings:
-    """Return the settings with epsilon in place of the share of log C that it is given as."""
-    found = dict(settings)
-    level = found.pop("level", None)
-    return {**found, "epsilon": round(level * math.log(TABLE["classes"][data]), 4)} if level else found
+def chosen(entry: Entry, arm: str) -> Settings:
+    """Return what the experiment before this one has chosen for an arm."""
+    found: Settings = TABLE["chosen"].get(entry.get("chosen_by"), {})
+    return dict(found.get(entry.get("chosen_as", {}).get(arm, arm), {}))
+
+
+def shortened(whole: Cell, ratio: float) -> Cell:
+    """Return a cell with so many epochs that its passes are those of plain training."""
+    epochs = math.floor(whole.settings["epochs"] / ratio)
+    return Cell(f"{whole.label}-{EQUAL_PASSES}", {**whole.settings, "epochs": epochs})
+
+
+def _settled(settings: Settings) -> Settings:
+    """Return the settings with epsilon in place of its share of log C, and without a number of images for "all"."""
+    found = {key: value for key, value in settings.items() if key != "level" and value != "all"}
+    if "level" in settings:
+        found["epsilon"] = round(settings["level"] * math.log(TABLE["classes"][settings["data"]]), 4)
+    return found
