@@ -13,7 +13,7 @@ TRACED := $(addprefix tests/,test_doctests.py test_samplers.py test_halves.py te
 # percent of the lines that must be executed: of the method by these, of src by all
 METHOD_FLOOR := 90
 FLOOR := 88
-PROOF := compare-rates compare safety-rates safety auto lambda-c table-synthetic compare-frozen
+PROOF := compare-rates compare safety-rates cap safety auto lambda-c table-synthetic compare-frozen
 # packages are not compiled ahead of time; without byte code on disk every process would spend ten seconds compiling them
 export PYTHONDONTWRITEBYTECODE :=
 export UV_FIND_LINKS ?= $(PIP_FIND_LINKS)

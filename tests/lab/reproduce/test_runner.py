@@ -200,3 +200,22 @@ def test_several_processes_give_the_numbers_of_one_whoever_is_killed_on_the_way(
         assert list(found.by_seed("ours", number).values()) == list(alone.by_seed("ours", number).values())[:1]
     (failed,) = [row for row in found.rows if row.status == FAILED]
     assert failed.more["reason"] == f"its process was killed by signal 9, {processes.STARTS} times"
+
+
+def test_rows_of_other_settings_move_to_the_archive(finished, tmp_path):
+    folder, given, _ = finished
+    there = rows.read(folder / "results" / "tiny" / "small.jsonl")
+    other = [replace(row, config={**row.config, "lr": 9.0}) for row in there[:2]]
+    path = rows.path_of(tmp_path, "tiny", "small")
+    rows.write(path, [*other, *there[2:]])
+    runner.write_results(replace(given, results=tmp_path))
+    assert rows.read(path) == there
+    assert rows.read(rows.path_of(tmp_path / "archive", "tiny", "small")) == other
+
+
+def test_a_run_that_has_a_row_is_not_trained_again(finished, tmp_path):
+    _, given, found = finished
+    elsewhere = replace(given, out=tmp_path / "runs")
+    again = runner.run_experiment(elsewhere, Screen(quiet=True))
+    assert again.as_json() == found.as_json()
+    assert not list(tmp_path.rglob("record.jsonl"))

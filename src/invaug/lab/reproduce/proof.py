@@ -2,10 +2,13 @@
 
 import math
 from collections.abc import Iterator, Mapping
+from dataclasses import replace
 from itertools import product
 from typing import Any
 
+from invaug.lab.config.levels import table_of_rule
 from invaug.lab.reproduce.cells import Cell, Experiment, Scale, ScalePlan, Settings, read_table
+from invaug.levels import Resilient
 
 TABLE = read_table("proof")
 NAMES = [name for name, entry in TABLE.items() if "question" in entry]
@@ -73,8 +76,10 @@ def shortened(whole: Cell, ratio: float) -> Cell:
 
 
 def _settled(settings: Settings) -> Settings:
-    """Return the settings with epsilon in place of its share of log C, and without a number of images for "all"."""
-    found = {key: value for key, value in settings.items() if key != "level" and value != "all"}
+    """Return the settings with epsilon in place of its share of log C or the cap of its rule, and "all" left out."""
+    found = {key: value for key, value in settings.items() if key not in ("level", "cap") and value != "all"}
     if "level" in settings:
         found["epsilon"] = round(settings["level"] * math.log(TABLE["classes"][settings["data"]]), 4)
+    if "cap" in settings:
+        found["epsilon"] = table_of_rule(replace(Resilient(), cap=settings["cap"]))
     return found

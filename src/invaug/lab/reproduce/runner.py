@@ -82,7 +82,12 @@ def write_results(request: Request) -> Outcome:
     latest = {(row.cell, row.seed): row for row in (*read_rows(request), *here) if row}
     order = [cell.label for cell in cells]
     ordered = sorted(latest.values(), key=lambda row: (order.index(row.cell), row.seed))
-    rows.write(rows.path_of(request.results, request.experiment.name, request.scale), ordered)
+    path = rows.path_of(request.results, request.experiment.name, request.scale)
+    superseded = [row for row in rows.read(path) if row not in read_rows(request)]
+    if superseded:  # rows are never deleted
+        archive = rows.path_of(request.results / "archive", request.experiment.name, request.scale)
+        rows.write(archive, [*rows.read(archive), *superseded])
+    rows.write(path, ordered)
     return Outcome(request.experiment, request.scale, ordered, request.seeds)
 
 
