@@ -9,7 +9,7 @@ from invaug.lab.errors import RunError, UserError
 from invaug.lab.jobs.job import OUTCOME
 from invaug.lab.jobs.verbs import write_report
 from invaug.lab.report import tables
-from invaug.lab.reproduce import rows
+from invaug.lab.reproduce import claims, rows
 from invaug.lab.reproduce.cells import SCALES, Cell
 from invaug.lab.reproduce.experiments import all_experiments, find
 from invaug.lab.reproduce.outcome import Outcome
@@ -152,5 +152,7 @@ def _run(request: Request, as_json: bool) -> None:
 def summary_lines(found: Outcome) -> Iterator[str]:
     """Return the table in columns, the verdicts on the claims, and the counts."""
     yield from tables.in_columns(found.table())
-    yield from (f"{verdict.claim}: {verdict.conclusion}{verdict.evidence}" for verdict in found.verdicts())
+    if verdicts := found.verdicts():
+        yield from tables.in_columns(claims.table_of(verdicts))
+    yield from found.weak_trials()
     yield "{} runs done, {} failed, {} left out".format(*found.total())

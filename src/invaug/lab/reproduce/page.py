@@ -7,10 +7,11 @@ from statistics import fmean
 from invaug.lab.report.document import Bars, Drawing, Figure, Heat, Lines, Series
 from invaug.lab.report.drawing import svg
 from invaug.lab.report.tables import MARKDOWN, to_markdown
-from invaug.lab.reproduce import rows
+from invaug.lab.reproduce import claims, rows
 from invaug.lab.reproduce.cells import SCALES, Cell, Chart, Experiment, Scale, expand
 from invaug.lab.reproduce.experiments import all_experiments
-from invaug.lab.reproduce.outcome import MEASURES, Outcome
+from invaug.lab.reproduce.measures import MEASURES
+from invaug.lab.reproduce.outcome import Outcome
 
 HEAD = Path(__file__).with_name("head.md").read_text(encoding="utf-8")
 X_LABELS = {"epsilon": "ε", "per_class": "images per class"}
@@ -59,9 +60,9 @@ def _scale(found: Outcome) -> Iterator[str]:
         yield from (f"{scale} scale, {command}:", "", to_markdown(found.table()))
         for figure in figures(found):
             yield from (f"![{escaped(figure.title)}](reproduce/{figure.key}.svg)", "")
-        yield from (f"- {escaped(note)}" for note in found.plan.notes)
-        for verdict in found.verdicts():
-            yield f"- {escaped(verdict.claim)}: **{verdict.conclusion}**{verdict.evidence}"
+        if verdicts := found.verdicts():
+            yield to_markdown(claims.table_of(verdicts))
+        yield from (f"- {escaped(note)}" for note in (*found.plan.notes, *found.weak_trials()))
         for row in found.rows:
             if row.status == rows.FAILED:
                 yield f"- failed: {escaped(row.cell)}, seed {row.seed}: {escaped(str(row.more.get('reason')))}"
