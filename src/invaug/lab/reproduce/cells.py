@@ -49,7 +49,7 @@ class ScalePlan:
 
 @dataclass(frozen=True)
 class Claim:
-    """A sentence that the small scale is expected to confirm."""
+    """A sentence that the runs are expected to confirm."""
 
     text: str
     rule: str

@@ -88,8 +88,9 @@ class Outcome:
         return ours.text(how.form, how.factor) if ours else None
 
     def verdicts(self) -> list[Verdict]:
-        """Return what the seeds say about the claims of the small scale."""
-        claims = self.experiment.claims if self.scale == "small" else ()
+        """Return what the seeds say about the claims on cells of this scale."""
+        planned = {cell.label for cell in self.plan.cells}
+        claims = [claim for claim in self.experiment.claims if planned.issuperset(cell for cell, _ in claim.of)]
         return [judge(claim, [self.by_seed(*key) for key in claim.of]) for claim in claims]
 
     def weak_trials(self) -> list[str]:
