@@ -7,7 +7,9 @@ from scipy import stats
 
 from invaug.lab.reproduce.cells import Claim
 from invaug.lab.reproduce.claims import COLUMNS, EFFECTS, Verdict, judge, table_of
-from invaug.lab.reproduce.experiments import all_experiments
+from invaug.lab.reproduce.experiments import all_experiments, find
+from invaug.lab.reproduce.outcome import Outcome
+from tests.support.experiments import row
 
 
 def verdict_on(rule: str, *columns: tuple[float, ...], limit: float | None = None) -> Verdict:
@@ -69,16 +71,25 @@ def test_equal_runs_show_nothing():
 
 def test_every_claim_has_a_known_rule_and_cells_of_one_unit():
     for experiment in all_experiments().values():
-        labels = [cell.label for cell in experiment.plans["small"].cells]
+        plans = [{cell.label for cell in plan.cells} for plan in experiment.plans.values()]
         for claim in experiment.claims:
             assert claim.rule in EFFECTS
-            assert {cell for cell, _ in claim.of} <= set(labels)
+            assert any({cell for cell, _ in claim.of} <= labels for labels in plans)
             assert len(claim.of) + (claim.limit is not None) > 1
 
 
 def test_table_2_claims_what_the_paper_claims():
-    claims = all_experiments()["table-2"].claims
+    claims, sizes = all_experiments()["table-2"].claims, ("0.01", "0.025", "0.05", "0.1")
+    names = ["10", "20", "40", "80", *(f"{preset}-{size}" for preset in ("paper", "authors-code") for size in sizes)]
     assert [claim.of for claim in claims] == [
-        ((f"{n}-constrained", "test_accuracy"), (f"{n}-trivial", "test_accuracy")) for n in (10, 20, 40, 80)
+        ((f"{name}-constrained", "test_accuracy"), (f"{name}-trivial", "test_accuracy")) for name in names
     ]
     assert {claim.rule for claim in claims} == {"above"}
+
+
+def test_claims_are_made_of_the_cells_of_their_scale():
+    rows = [row("cifar10-wrn-40-2-wide-paper-constrained", 0, test_accuracy=0.97)]
+    verdicts = Outcome(find("table-1"), "full", rows).verdicts()
+    assert len(verdicts) == 18  # 20 entries by two presets, of which the authors' code lacks two
+    assert all("-paper-" in each.claim.text or "-authors-code-" in each.claim.text for each in verdicts)
+    assert len(Outcome(find("table-1"), "small", rows).verdicts()) == 10

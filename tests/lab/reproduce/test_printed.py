@@ -96,7 +96,8 @@ def test_every_mean_and_interval_is_that_of_scipy(name):
 @pytest.mark.parametrize("name", [name for name in WITH_ROWS if all_experiments()[name].claims])
 def test_every_verdict_is_that_of_scipy(name):
     _, printed = tables(name)
-    claims = all_experiments()[name].claims
+    small = {cell.label for cell in all_experiments()[name].plans["small"].cells}
+    claims = [claim for claim in all_experiments()[name].claims if {cell for cell, _ in claim.of} <= small]
     assert [row["claim"].replace("\\", "") for row in printed] == [claim.text for claim in claims]
     for claim, row in zip(claims, printed, strict=True):
         columns = [numbers(name, *key) for key in claim.of]

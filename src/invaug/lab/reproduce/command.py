@@ -68,16 +68,20 @@ def _entry(request: Request) -> dict[str, Any]:
 
 
 def _progress(request: Request) -> dict[str, Any]:
-    """Return how much there is to run at a scale, and how many runs are done, here or in the results."""
-    known = rows.read(rows.path_of(request.results, request.experiment.name, request.scale))
-    done = {(row.cell, row.seed) for row in known if row.status == rows.DONE}
-    done |= {(job.label, job.seed) for job in request.runs() if (job.folder / OUTCOME).is_file()}
+    """Return how much there is to run at a scale, and how much of it is done."""
     return {
         "runs": len(request.cells()) * request.n_seeds,
         "hours": round(request.seconds(shared=False) / 3600, 3),
-        "done": len(done),
+        "done": len(_done(request)),
         "lacks": request.plan.lacks,
     }
+
+
+def _done(request: Request) -> set[tuple[str, int]]:
+    """Return the cells and seeds that are done, here or in the results."""
+    known = rows.read(rows.path_of(request.results, request.experiment.name, request.scale))
+    here = {(job.label, job.seed) for job in request.runs() if (job.folder / OUTCOME).is_file()}
+    return here | {(row.cell, row.seed) for row in known if row.status == rows.DONE}
 
 
 def _entry_lines(entry: Mapping[str, Any]) -> Iterator[str]:
@@ -176,8 +180,8 @@ def without_missing_policies(request: Request) -> tuple[Request, list[str]]:
 
 def _cost_line(request: Request) -> str:
     """Return how many runs are still to do, and about how long they take."""
-    runs = request.runs()
-    left = [job for job in runs if not (job.folder / OUTCOME).is_file()]
+    runs, done = request.runs(), _done(request)
+    left = [job for job in runs if (job.label, job.seed) not in done]
     seconds = sum(estimate_seconds(job.settings, request.scale) for job in left)
     rest = f"about {_duration(seconds)} on {MACHINES[request.scale]}" if left else "nothing is left to train"
     return f"{len(runs)} runs, {len(runs) - len(left)} of them done: {rest}"
