@@ -72,9 +72,8 @@ def test_deepaa_is_left_out_where_its_policies_are_missing(tmp_path, monkeypatch
     request, (line,) = without_missing_policies(asked)
     assert {cell.label.rpartition("-")[2] for cell in request.cells()} == {"trivial", "constrained"}
     assert request.without == ("*deepaa",)
-    assert (
-        line == f"left out: 4 cells of DeepAA, which need a policy file: put DATASET-SET.npz into {tmp_path / 'deepaa'}"
-    )
+    where = tmp_path / "deepaa"
+    assert line == f"left out: DeepAA without a policy file (4): put DATASET-SET.npz into {where}"
     (tmp_path / "deepaa").mkdir()
     (tmp_path / "deepaa" / "cifar10-wide.npz").touch()
     labels = [cell.label for cell in without_missing_policies(asked)[0].cells() if cell.label.endswith("deepaa")]

@@ -173,8 +173,7 @@ def without_missing_policies(request: Request) -> tuple[Request, list[str]]:
     if not missing or len(missing) == len(cells):
         return request, []
     patterns = ["*deepaa"] if len(missing) == len(needed) else missing
-    where = f"put DATASET-SET.npz into {roots[0] / 'deepaa'}"
-    line = f"left out: {len(missing)} cells of DeepAA, which need a policy file: {where}"
+    line = f"left out: DeepAA without a policy file ({len(missing)}): put DATASET-SET.npz into {roots[0] / 'deepaa'}"
     return replace(request, without=(*request.without, *patterns)), [line]
 
 
