@@ -1,0 +1,54 @@
+"""What docs/gpu.md says about the full scale is what the plans say."""
+
+from __future__ import annotations
+
+import re
+import shlex
+
+import pytest
+
+from invaug.lab.reproduce.experiments import all_experiments, find
+from invaug.lab.reproduce.request import Request
+from invaug.lab.train.one_process import find_device
+from tests.support.exactness import OBLONGS, SQUARES, every_case
+from tests.support.experiments import ROOT
+from tests.support.operations import TRIVIAL_AUGMENT
+
+TEXT = (ROOT / "docs" / "gpu.md").read_text(encoding="utf-8")
+COMMANDS = re.findall(r"^\| `([^`]+ --scale full[^`]*)` \| ([\d,]+) \| ([\d,.]+) (h|min) \|$", TEXT, re.MULTILINE)
+
+
+def requested(command: str) -> Request:
+    """Return the request of a command on the page."""
+    name, *words = shlex.split(command)
+    given = dict(zip(words[::2], words[1::2], strict=True))
+    lists = {flag: tuple(given[f"--{flag}"].split(",")) for flag in ("only", "without") if f"--{flag}" in given}
+    return Request(find(name), given["--scale"], **lists)
+
+
+@pytest.mark.parametrize(("command", "runs", "time", "unit"), COMMANDS, ids=[each[0] for each in COMMANDS])
+def test_runs_and_hours_are_those_of_the_estimate(command, runs, time, unit):
+    request = requested(command)
+    assert len(request.runs()) == int(runs.replace(",", ""))
+    seconds = float(time.replace(",", "")) * {"h": 3600, "min": 60}[unit]
+    assert request.seconds(shared=False) == pytest.approx(seconds, abs=0.5 * {"h": 3600, "min": 60}[unit])
+
+
+def test_every_experiment_with_a_cost_at_full_scale_is_on_the_page():
+    named = {command.split()[0] for command, *_ in COMMANDS}
+    requests = [Request(find(name), "full") for name in all_experiments() if find(name).published.place]
+    costly = {each.experiment.name for each in requests if each.plan.cells and each.seconds(shared=False)}
+    assert costly == named
+
+
+def test_the_check_has_as_many_magnitudes_and_sizes_as_the_page_says():
+    assert f"({len(every_case()):,} magnitudes)" in TEXT
+    assert f"of {len(SQUARES + OBLONGS)} sizes" in TEXT
+    assert {name for name, _ in every_case()} > set(TRIVIAL_AUGMENT)
+
+
+def test_a_gpu_is_chosen_where_there_is_one(monkeypatch):
+    monkeypatch.setattr("torch.cuda.is_available", lambda: True)
+    assert find_device("auto").type == "cuda"
+    runs = Request(find("table-1"), "full").runs()
+    assert {(job.config().run.device, job.config().run.precision) for job in runs} == {("auto", "32-true")}
