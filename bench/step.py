@@ -94,9 +94,9 @@ def race(
 ) -> dict[str, dict[str, Any]]:
     """Time every kind of step, print the table, return the numbers."""
     images, source = timing.real_images(32, 8 * batch)
-    batches = batches_of(images.to(device), batch)
+    images = images.to(device)
     wanted = {name: loss for name, loss in losses(device).items() if name not in SETTINGS or name in only}
-    tasks = {name: stepper(loss, network(model).to(device), batches) for name, loss in wanted.items()}
+    tasks = {name: stepper(loss, network(model).to(device), batches_of(images, batch)) for name, loss in wanted.items()}
     times = timing.interleaved(tasks, rounds, slot, clock)
     beside = {
         peer: {name: Spread.of([1 / r for r in each]) for name, each in timing.ratios(times, peer).items()}

@@ -6,7 +6,10 @@ import re
 import shlex
 
 import pytest
+import torch
+from torch import Tensor
 
+from invaug.lab.models.build import build_model
 from invaug.lab.reproduce.experiments import all_experiments, find
 from invaug.lab.reproduce.request import Request
 from invaug.lab.train.one_process import find_device
@@ -45,6 +48,24 @@ def test_the_check_has_as_many_magnitudes_and_sizes_as_the_page_says():
     assert f"({len(every_case()):,} magnitudes)" in TEXT
     assert f"of {len(SQUARES + OBLONGS)} sizes" in TEXT
     assert {name for name, _ in every_case()} > set(TRIVIAL_AUGMENT)
+
+
+@pytest.mark.parametrize(
+    ("name", "shape"), [("WRN-40-2", (3, 32, 32)), ("WRN-28-10", (3, 32, 32)), ("ResNet-50", (3, 224, 224))]
+)
+def test_memory_per_image_is_what_autograd_keeps(name, shape):
+    network, kept = build_model(name.lower(), 10, shape).train(), []
+    for n_images in (1, 2):
+        storages: dict[int, int] = {}
+
+        def keep(tensor: Tensor, storages: dict[int, int] = storages) -> Tensor:
+            storages[tensor.untyped_storage().data_ptr()] = tensor.untyped_storage().nbytes()
+            return tensor
+
+        with torch.autograd.graph.saved_tensors_hooks(keep, lambda tensor: tensor):
+            alive = network(torch.zeros(n_images, *shape))  # noqa: F841 - or the storages are freed, and used again
+        kept.append(sum(storages.values()))
+    assert re.search(rf"{(kept[1] - kept[0]) / 1e6:.1f} MB (?:per image )?for\s+{name}", TEXT)
 
 
 def test_a_gpu_is_chosen_where_there_is_one(monkeypatch):
