@@ -9,9 +9,6 @@ from typer.testing import CliRunner
 
 from invaug.lab.cli.main import app
 from invaug.lab.errors import UserError
-from invaug.lab.reproduce.command import without_missing_policies
-from invaug.lab.reproduce.experiments import find
-from invaug.lab.reproduce.request import Request
 from tests.support.experiments import NAMES, plan_of
 
 
@@ -60,23 +57,5 @@ def test_the_list_names_everything_and_a_dry_run_trains_nothing(tmp_path, monkey
     for name, scale in (("table-1", "full"), ("table-bias", "small"), ("figure-dual", "small")):
         planned = json.loads(invoke(name, "--scale", scale, "--dry-run", "--json")[1])
         assert [cell["cell"] for cell in planned["cells"]] == [cell.label for cell in plan_of(name, scale).cells]
-    cost = invoke("table-1", "--scale", "full", "--dry-run", "--only", "cifar10-wrn-40-2-wide-paper-trivial")[1]
-    assert "5 runs, about 3.5 h on one RTX 3090" in cost  # 12.6 s × 200 epochs × 5, as printed
     assert "6 cells × 2 seeds = 12 runs" in invoke("figure-epsilon", "--seeds", "2", "--dry-run")[1]
     assert not list(tmp_path.iterdir())
-
-
-def test_deepaa_is_left_out_where_its_policies_are_missing(tmp_path, monkeypatch):
-    monkeypatch.setenv("INVAUG_DATA", str(tmp_path))
-    asked = Request(find("table-1"), "full", only=("cifar10-*-paper-*",))
-    request, (line,) = without_missing_policies(asked)
-    assert {cell.label.rpartition("-")[2] for cell in request.cells()} == {"trivial", "constrained"}
-    assert request.without == ("*deepaa",)
-    where = tmp_path / "deepaa"
-    assert line == f"left out: DeepAA without a policy file (4): put DATASET-SET.npz into {where}"
-    (tmp_path / "deepaa").mkdir()
-    (tmp_path / "deepaa" / "cifar10-wide.npz").touch()
-    labels = [cell.label for cell in without_missing_policies(asked)[0].cells() if cell.label.endswith("deepaa")]
-    assert labels == ["cifar10-wrn-40-2-wide-paper-deepaa", "cifar10-wrn-28-10-wide-paper-deepaa"]
-    alone = Request(find("table-1"), "full", only=("*standard*deepaa",))
-    assert without_missing_policies(alone) == (alone, [])

@@ -10,7 +10,7 @@ from invaug.lab.report.document import Table
 from invaug.lab.report.intervals import Estimate, estimate
 from invaug.lab.reproduce.cells import Cell, Experiment, Number, Scale
 from invaug.lab.reproduce.claims import Verdict, judge
-from invaug.lab.reproduce.measures import MEASURES
+from invaug.lab.reproduce.measures import MEASURES as MEASURES
 from invaug.lab.reproduce.rows import DONE, FAILED, Row
 
 

@@ -10,8 +10,7 @@ from invaug.lab.report.tables import MARKDOWN, to_markdown
 from invaug.lab.reproduce import claims, rows
 from invaug.lab.reproduce.cells import SCALES, Cell, Chart, Experiment, Scale, expand
 from invaug.lab.reproduce.experiments import all_experiments
-from invaug.lab.reproduce.measures import MEASURES
-from invaug.lab.reproduce.outcome import Outcome
+from invaug.lab.reproduce.outcome import MEASURES, Outcome
 
 HEAD = Path(__file__).with_name("head.md").read_text(encoding="utf-8")
 X_LABELS = {"epsilon": "ε", "per_class": "images per class"}

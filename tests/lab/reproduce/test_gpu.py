@@ -1,4 +1,4 @@
-"""What docs/gpu.md says about the full scale is what the plans say."""
+"""The full scale on the command line, and what docs/gpu.md says about it."""
 
 from __future__ import annotations
 
@@ -8,8 +8,11 @@ import shlex
 import pytest
 import torch
 from torch import Tensor
+from typer.testing import CliRunner
 
+from invaug.lab.cli.main import app
 from invaug.lab.models.build import build_model
+from invaug.lab.reproduce.command import without_missing_policies
 from invaug.lab.reproduce.experiments import all_experiments, find
 from invaug.lab.reproduce.request import Request
 from invaug.lab.train.one_process import find_device
@@ -73,3 +76,25 @@ def test_a_gpu_is_chosen_where_there_is_one(monkeypatch):
     assert find_device("auto").type == "cuda"
     runs = Request(find("table-1"), "full").runs()
     assert {(job.config().run.device, job.config().run.precision) for job in runs} == {("auto", "32-true")}
+
+
+def test_deepaa_is_left_out_where_its_policies_are_missing(tmp_path, monkeypatch):
+    monkeypatch.setenv("INVAUG_DATA", str(tmp_path))
+    asked = Request(find("table-1"), "full", only=("cifar10-*-paper-*",))
+    request, (line,) = without_missing_policies(asked)
+    assert {cell.label.rpartition("-")[2] for cell in request.cells()} == {"trivial", "constrained"}
+    assert request.without == ("*deepaa",)
+    where = tmp_path / "deepaa"
+    assert line == f"left out: DeepAA without a policy file (4): put DATASET-SET.npz into {where}"
+    (tmp_path / "deepaa").mkdir()
+    (tmp_path / "deepaa" / "cifar10-wide.npz").touch()
+    labels = [cell.label for cell in without_missing_policies(asked)[0].cells() if cell.label.endswith("deepaa")]
+    assert labels == ["cifar10-wrn-40-2-wide-paper-deepaa", "cifar10-wrn-28-10-wide-paper-deepaa"]
+    alone = Request(find("table-1"), "full", only=("*standard*deepaa",))
+    assert without_missing_policies(alone) == (alone, [])
+
+
+def test_a_dry_run_says_what_it_costs_on_which_card():
+    words = ["reproduce", "table-1", "--scale", "full", "--dry-run", "--only", "cifar10-wrn-40-2-wide-paper-trivial"]
+    shown = CliRunner().invoke(app, words).output
+    assert "5 runs, about 3.5 h on one RTX 3090" in shown  # 12.6 s × 200 epochs × 5, as printed
