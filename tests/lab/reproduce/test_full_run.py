@@ -60,6 +60,9 @@ def test_the_cost_is_said_before_anything_is_trained(ran):
     assert cost.endswith(" on one RTX 3090")
     assert trained[0].startswith("1 of 4: cifar10-wrn-40-2-wide-paper-trivial seed 0: test accuracy")
     assert "4 runs, 4 of them done: nothing is left to train" in again
+    for printed in (first, again):
+        assert f"{CELLS[3]} is above {CELLS[2]}" in printed
+        assert "not decided: 1 seed" in printed
 
 
 def test_rows_of_the_full_scale_have_the_format_of_the_small_one(ran):
