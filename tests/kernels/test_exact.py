@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from functools import cache
 
 import pytest
 import torch
@@ -11,47 +10,23 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import Tensor
 
-from invaug import Draw, Op, TransformSet, sets
+from invaug import Draw
+from tests.support.exactness import (
+    EVERY,
+    MODES,
+    OBLONGS,
+    SQUARES,
+    chunks,
+    draw_of,
+    every_case,
+    magnitudes_of,
+    places_for,
+)
 from tests.support.images import by_torch
 from tests.support.pillow_reference import PILLOW, by_pillow, pictures, tensor
 
-SQUARES = [(side, side) for side in (1, 2, 3, 7, 8, 28, 32, 33, 64, 224)]
-OBLONGS = [(1, 9), (9, 1), (5, 40), (31, 17)]
 SHAPES = [pytest.param(*shape, id=f"{shape[0]}x{shape[1]}") for shape in SQUARES + OBLONGS]
-MODES = [pytest.param(1, id="L"), pytest.param(3, id="RGB")]
-TABLES = [make(n_levels) for make in (sets.standard, sets.wide) for n_levels in (30, 31)]
-EVERY = TransformSet(sets.wide().ops + sets.EXTRA)
-CHUNK_BYTES = 2**21  # images at a time: enough to mix operations, few enough for the indices to stay in the cache
-
-
-def chunks(n: int, height: int, width: int, n_channels: int) -> Iterator[slice]:
-    size = max(8, CHUNK_BYTES // (height * width * n_channels))
-    return (slice(start, min(start + size, n)) for start in range(0, n, size))
-
-
-def levels_of(op: Op, n_levels: int) -> Tensor:
-    """Return the magnitude of every level, and of its mirror image if it has a sign."""
-    magnitudes = op.magnitude(torch.arange(n_levels), n_levels)
-    return torch.cat([magnitudes, -magnitudes]) if op.signed else magnitudes
-
-
-@cache
-def magnitudes_of(name: str) -> Tensor:
-    """Return every magnitude an operation takes at some level of some set, each once."""
-    named = [(op, table.n_levels) for table in TABLES for op in (*table.ops, *sets.EXTRA) if op.name == name]
-    return torch.cat([levels_of(op, n_levels) for op, n_levels in named]).unique()
-
-
-def places_for(n: int) -> Tensor:
-    """Return places that include the first and the last there are."""
-    places = torch.rand(n, 2, dtype=torch.float64, generator=torch.Generator().manual_seed(n))
-    places[:2] = torch.tensor([[0.0, 1 - 2**-53], [1 - 2**-53, 0.0]], dtype=torch.float64)[:n]
-    return places
-
-
-def draw_of(names: list[str], magnitudes: Tensor, places: Tensor) -> Draw:
-    op = torch.tensor([EVERY.names.index(name) for name in names], dtype=torch.int64)
-    return Draw(op, torch.full_like(op, -1), magnitudes.double(), places)
+IN_MODES = [pytest.param(n_channels, id=mode) for mode, n_channels in MODES.items()]
 
 
 def both_paths(images: Tensor, draw: Draw) -> Iterator[tuple[str, Tensor]]:
@@ -79,9 +54,9 @@ def test_every_operation_shipped_has_a_reference() -> None:
 
 
 @pytest.mark.parametrize(("height", "width"), SHAPES)
-@pytest.mark.parametrize("n_channels", MODES)
+@pytest.mark.parametrize("n_channels", IN_MODES)
 def test_every_level_and_sign_of_every_set_equals_pillow(make_images, height: int, width: int, n_channels: int) -> None:
-    cases = [(name, magnitude) for name in EVERY.names for magnitude in magnitudes_of(name).tolist()]
+    cases = every_case()
     real = make_images(8, height, width, n_channels)
     for chunk in chunks(len(cases), height, width, n_channels):
         names, magnitudes = zip(*cases[chunk], strict=True)
@@ -91,7 +66,7 @@ def test_every_level_and_sign_of_every_set_equals_pillow(make_images, height: in
 
 @pytest.mark.slow
 @pytest.mark.parametrize(("height", "width"), SHAPES)
-@pytest.mark.parametrize("n_channels", MODES)
+@pytest.mark.parametrize("n_channels", IN_MODES)
 @pytest.mark.parametrize("name", list(PILLOW))
 def test_200_images_at_every_level_and_sign_equal_pillow(
     make_images, name: str, n_channels: int, height: int, width: int
@@ -167,7 +142,7 @@ def test_quarter_turns_and_their_neighbours_equal_pillow(make_images, degrees: f
 
 
 @pytest.mark.parametrize("factor", [0.0, 1.0, 1e-8, 1 - 1e-8, 1 + 1e-7, 255.0, 1e6])
-@pytest.mark.parametrize("n_channels", MODES)
+@pytest.mark.parametrize("n_channels", IN_MODES)
 def test_enhancers_at_the_ends_of_the_blend_equal_pillow(make_images, factor: float, n_channels: int) -> None:
     images = make_images(4, 28, 28, n_channels)
     assert_equals_pillow(ENHANCERS, images, torch.full((4,), factor, dtype=torch.float64))
@@ -201,7 +176,7 @@ def strange_images(n_channels: int) -> dict[str, Tensor]:
 
 
 @pytest.mark.parametrize("kind", list(strange_images(1)))
-@pytest.mark.parametrize("n_channels", MODES)
+@pytest.mark.parametrize("n_channels", IN_MODES)
 def test_images_of_strange_statistics_equal_pillow(kind: str, n_channels: int) -> None:
     cases = [(name, magnitude) for name in EVERY.names for magnitude in magnitudes_of(name)[::5].tolist()]
     names, magnitudes = zip(*cases, strict=True)

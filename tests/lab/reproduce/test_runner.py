@@ -113,7 +113,7 @@ def test_a_run_that_fails_is_counted_and_the_others_go_on(tmp_path):
     assert "loss is" in failed.more["reason"] or "gradient" in failed.more["reason"]
     assert str(tmp_path) not in failed.line()
     (verdict,) = found.verdicts()
-    assert (verdict.claim, verdict.conclusion, verdict.evidence) == ("a sentence", "not run yet", "")
+    assert verdict.row() == ("a sentence", None, None, 0, "not run yet")
 
 
 SCRIPT = """

@@ -1,10 +1,9 @@
 """What an experiment is made of: named configs, sentences with a rule, charts, and what the paper printed."""
 
 import tomllib
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from fnmatch import fnmatchcase
-from itertools import pairwise
 from pathlib import Path
 from typing import Any, Literal, NamedTuple
 
@@ -48,50 +47,17 @@ class ScalePlan:
     """Why none of it can run, if so."""
 
 
-def rises(*values: float) -> bool:
-    """Whether values rise and never fall; some may be equal, as gammas at zero are."""
-    return all(a <= b for a, b in pairwise(values)) and values[0] < values[-1]
-
-
-def falls(*values: float) -> bool:
-    """Whether values fall and never rise."""
-    return rises(*(-value for value in values))
-
-
-def gains_shrink(*values: float) -> bool:
-    """Whether the first half of the values is above the second half throughout, and by less at the end."""
-    half = len(values) // 2
-    gains = [ours - theirs for ours, theirs in zip(values[:half], values[half:], strict=True)]
-    return gains[0] > gains[-1] and min(gains) > 0
-
-
-RULES: Mapping[str, Callable[..., bool]] = {
-    "above": lambda value, other: value > other,
-    "below": lambda value, other: value < other,
-    "rising": rises,
-    "falling": falls,
-    "smallest": lambda value, *others: value < min(others),
-    "gains shrink": gains_shrink,
-}
-
-
 @dataclass(frozen=True)
 class Claim:
-    """A sentence that the small scale is expected to confirm."""
+    """A sentence that the runs are expected to confirm."""
 
     text: str
     rule: str
-    """A key of `RULES`."""
+    """A key of `claims.EFFECTS`."""
     of: tuple[tuple[str, str], ...]
-    """The cells and measures whose means the rule gets."""
+    """The cells and measures whose numbers the rule gets."""
     limit: float | None = None
     """A number that the rule gets last."""
-
-    def holds(self, mean: Callable[[str, str], float | None]) -> bool | None:
-        """Whether it holds for the means; None where a cell has not run."""
-        means = [mean(*each) for each in self.of]
-        limits = [] if self.limit is None else [self.limit]
-        return None if None in means else RULES[self.rule](*means, *limits)
 
 
 @dataclass(frozen=True)

@@ -9,7 +9,7 @@ from invaug.lab.errors import RunError, UserError
 from invaug.lab.jobs.job import OUTCOME
 from invaug.lab.jobs.verbs import write_report
 from invaug.lab.report import tables
-from invaug.lab.reproduce import rows
+from invaug.lab.reproduce import claims, rows
 from invaug.lab.reproduce.cells import SCALES, Cell
 from invaug.lab.reproduce.experiments import all_experiments, find
 from invaug.lab.reproduce.outcome import Outcome
@@ -17,6 +17,8 @@ from invaug.lab.reproduce.request import Request, check, estimate_seconds, find_
 from invaug.lab.terminal import plain
 
 SHOWN = 4  # of the paper's numbers in the list
+MACHINES = {"full": "one RTX 3090", "small": "two cores"}
+"""What the estimated times are for."""
 
 
 def run_reproduce(name: str | None, *, listing: bool, dry_run: bool, as_json: bool, scale: str, **given: Any) -> None:
@@ -43,7 +45,8 @@ def _print_list(requests: Sequence[Request], as_json: bool) -> None:
     if as_json:
         print(json.dumps(entries))
         return
-    print("time: small on two cores, full on one RTX 3090; runs shared with an experiment above are not counted again")
+    machines = ", ".join(f"{scale} on {MACHINES[scale]}" for scale in SCALES[::-1])
+    print(f"time: {machines}; runs shared with an experiment above are not counted again")
     for entry in entries:
         print(plain(f"{entry['name']:<18}  {entry['found']}"))
         for line in _entry_lines(entry):
@@ -65,16 +68,20 @@ def _entry(request: Request) -> dict[str, Any]:
 
 
 def _progress(request: Request) -> dict[str, Any]:
-    """Return how much there is to run at a scale, and how many runs are done, here or in the results."""
-    known = rows.read(rows.path_of(request.results, request.experiment.name, request.scale))
-    done = {(row.cell, row.seed) for row in known if row.status == rows.DONE}
-    done |= {(job.label, job.seed) for job in request.runs() if (job.folder / OUTCOME).is_file()}
+    """Return how much there is to run at a scale, and how much of it is done."""
     return {
         "runs": len(request.runs()),
         "hours": round(request.seconds(shared=False) / 3600, 3),
-        "done": len(done),
+        "done": len(_done(request)),
         "lacks": request.plan.lacks,
     }
+
+
+def _done(request: Request) -> set[tuple[str, int]]:
+    """Return the cells and seeds that are done, here or in the results."""
+    known = rows.read(rows.path_of(request.results, request.experiment.name, request.scale))
+    here = {(job.label, job.seed) for job in request.runs() if (job.folder / OUTCOME).is_file()}
+    return here | {(row.cell, row.seed) for row in known if row.status == rows.DONE}
 
 
 def _entry_lines(entry: Mapping[str, Any]) -> Iterator[str]:
@@ -126,7 +133,7 @@ def _plan_lines(request: Request, document: Mapping[str, Any]) -> Iterator[str]:
     yield from (f"note: {note}" for note in document["notes"])
     runs = f"{len(document['cells'])} cells, {request.n_seeds} seeds, {document['runs']} runs"
     own = f"{_duration(document['own_seconds'])} without those shared with other experiments"
-    yield f"{runs}, about {_duration(document['seconds'])}; {own}"
+    yield f"{runs}, about {_duration(document['seconds'])} on {MACHINES[request.scale]}; {own}"
 
 
 def _run(request: Request, as_json: bool) -> None:
@@ -136,6 +143,10 @@ def _run(request: Request, as_json: bool) -> None:
     from invaug.lab.train.display import Screen
 
     console = Screen(quiet=as_json)
+    request, left_out = without_missing_policies(request)
+    if not as_json:
+        for line in (*left_out, _cost_line(request)):
+            console.print(line, highlight=False, soft_wrap=True)
     found = run_experiment(request, console)
     finished = [job.folder for job in request.runs() if (job.folder / OUTCOME).is_file()]
     page, counts = write_report(found.table(), finished, request.folder), found.total()
@@ -147,8 +158,36 @@ def _run(request: Request, as_json: bool) -> None:
         raise RunError(f"{counts.failed} of {sum(counts)} runs failed, the first: {reason}")
 
 
+def without_missing_policies(request: Request) -> tuple[Request, list[str]]:
+    """Return the request without the cells of DeepAA that lack a policy file, and a line that says so.
+
+    If no other cells were asked for, nothing is left out, so that the user is told what is missing.
+    """
+    from invaug.lab.data.known import data_folders
+
+    roots, cells = data_folders(request.data_dir), request.cells()
+    needed = {cell.label: cell.settings["policy"] for cell in cells if "policy" in cell.settings}
+    missing = [label for label, file in needed.items() if not any((root / file).is_file() for root in roots)]
+    if not missing or len(missing) == len(cells):
+        return request, []
+    patterns = ["*deepaa"] if len(missing) == len(needed) else missing
+    line = f"left out: DeepAA without a policy file ({len(missing)}): put DATASET-SET.npz into {roots[0] / 'deepaa'}"
+    return replace(request, without=(*request.without, *patterns)), [line]
+
+
+def _cost_line(request: Request) -> str:
+    """Return how many runs are still to do, and about how long they take."""
+    runs, done = request.runs(), _done(request)
+    left = [job for job in runs if (job.label, job.seed) not in done]
+    seconds = sum(estimate_seconds(job.settings, request.scale) for job in left)
+    rest = f"about {_duration(seconds)} on {MACHINES[request.scale]}" if left else "nothing is left to train"
+    return f"{len(runs)} runs, {len(runs) - len(left)} of them done: {rest}"
+
+
 def summary_lines(found: Outcome) -> Iterator[str]:
     """Return the table in columns, the verdicts on the claims, and the counts."""
     yield from tables.in_columns(found.table())
-    yield from (f"{verdict.claim}: {verdict.conclusion}{verdict.evidence}" for verdict in found.verdicts())
+    if verdicts := found.verdicts():
+        yield from tables.in_columns(claims.table_of(verdicts))
+    yield from found.weak_trials()
     yield "{} runs done, {} failed, {} left out".format(*found.total())

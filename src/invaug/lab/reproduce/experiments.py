@@ -3,7 +3,7 @@
 The latter holds the plans that two cores finish, and describes their protocol.
 """
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from fnmatch import fnmatchcase
 from functools import cache
@@ -32,11 +32,20 @@ def paper_experiments() -> dict[str, Experiment]:
     found = {}
     for name, entry in read_table("experiments").items():
         plans: dict[Scale, ScalePlan] = {"full": ScalePlan(at_full[name], **entry["full"]), "small": at_small[name]}
+        entry["above"] = [*entry.get("above", ()), *_pairs(entry.get("pair", ()), [c.label for c in at_full[name]])]
         claims = list(_claims(entry, [cell.label for cell in at_small[name].cells]))
         charts = [Chart(**chart) for chart in entry.get("charts", ())]
         own = {key: entry[key] for key in ("title", "found", "measures", "keeps", "reference") if key in entry}
         found[name] = Experiment(name, **own, plans=plans, claims=claims, charts=charts, published=PUBLISHED[name])
     return found
+
+
+def _pairs(ends: Sequence[str], labels: Sequence[str]) -> Iterator[tuple[str, str]]:
+    """Yield the labels that end with the first word, each with the one that ends with the second in its place."""
+    for label in labels if ends else ():
+        other = label.removesuffix(ends[0]) + ends[1]
+        if label.endswith(ends[0]) and other in labels:
+            yield label, other
 
 
 def _claims(entry: Mapping[str, Any], labels: list[str]) -> Iterator[Claim]:

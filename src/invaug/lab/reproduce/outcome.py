@@ -1,70 +1,17 @@
-"""The outcome of an experiment, from its rows alone: the table next to the paper's, and whether its claims hold."""
+"""The outcome of an experiment, from its rows alone: the table next to the paper's, and what they say of its claims."""
 
-from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, replace
+from collections.abc import Iterator, Sequence
+from dataclasses import asdict, replace
 from typing import Any, NamedTuple
 
+from invaug.lab.config.methods import is_constrained
 from invaug.lab.report.document import Cell as Text
 from invaug.lab.report.document import Table
 from invaug.lab.report.intervals import Estimate, estimate
-from invaug.lab.reproduce.cells import Claim, Experiment, Number, Scale, read_table
+from invaug.lab.reproduce.cells import Cell, Experiment, Number, Scale
+from invaug.lab.reproduce.claims import Verdict, judge
+from invaug.lab.reproduce.measures import MEASURES as MEASURES
 from invaug.lab.reproduce.rows import DONE, FAILED, Row
-
-
-class Measure(NamedTuple):
-    """How a number is shown."""
-
-    title: str
-    factor: float = 1.0
-    form: str = ".2f"
-
-    def printed(self, number: Number | None) -> str | None:
-        """Return a number as the paper prints it."""
-        if number is None:
-            return None
-        mean = format(number.mean, self.form if self.form != ".2f" else "g")
-        return mean if number.spread is None else f"{mean} ± {number.spread:g}"
-
-
-MEASURES: Mapping[str, Measure] = {name: Measure(**entry) for name, entry in read_table("measures").items()}
-
-
-@dataclass(frozen=True)
-class Verdict:
-    """Whether a claim holds for the means over seeds (None where runs are missing), and for how many single seeds."""
-
-    claim: str
-    holds: bool | None
-    in_seeds: int
-    of_seeds: int
-    difference: Estimate | None = None
-    """By how much one cell is above the other, with the interval of runs of the same seed."""
-
-    @property
-    def conclusion(self) -> str:
-        """The verdict in a few words."""
-        ends = self.difference.interval if self.difference else None
-        if self.holds is None:
-            return "not run yet"
-        if ends and ends[0] <= 0 <= ends[1]:
-            return "inconclusive: higher on average, within the noise" if self.holds else "not shown, within the noise"
-        if self.holds and 2 * self.in_seeds < self.of_seeds:
-            return "inconclusive: true of the means, but of fewer than half of the seeds"
-        return "shown" if self.holds else "not shown"
-
-    @property
-    def evidence(self) -> str:
-        """The numbers behind the verdict, in parentheses."""
-        if self.holds is None:
-            return ""
-        by = f"by {self.difference.text('+.2f', 100)} points, " if self.difference else ""
-        return f" ({by}in {self.in_seeds} of {self.of_seeds} seeds)"
-
-    def as_json(self) -> dict[str, Any]:
-        """Return the verdict as plain values."""
-        by = {"mean": self.difference.mean, "half": self.difference.half} if self.difference else None
-        seeds = {"seeds_it_holds_in": self.in_seeds, "seeds": self.of_seeds}
-        return {"claim": self.claim, "holds": self.holds, "verdict": self.conclusion, "difference": by, **seeds}
 
 
 class Counts(NamedTuple):
@@ -142,22 +89,29 @@ class Outcome:
         return ours.text(how.form, how.factor) if ours else None
 
     def verdicts(self) -> list[Verdict]:
-        """Return which of the claims about the small scale hold."""
-        return [self._judge(claim) for claim in self.experiment.claims] if self.scale == "small" else []
+        """Return what the seeds say about the claims on cells of this scale."""
+        planned = {cell.label for cell in self.plan.cells}
+        claims = [claim for claim in self.experiment.claims if planned.issuperset(cell for cell, _ in claim.of)]
+        return [judge(claim, [self.by_seed(*key) for key in claim.of]) for claim in claims]
 
-    def _judge(self, claim: Claim) -> Verdict:
-        seeds = sorted({row.seed for row in self.rows})
-        answers = [claim.holds(lambda *key, s=seed: self.by_seed(*key).get(s)) for seed in seeds]
-        known = [holds for holds in answers if holds is not None]
-        return Verdict(claim.text, claim.holds(self.mean), sum(known), len(known), self._difference(claim))
+    def weak_trials(self) -> list[str]:
+        """Return a note for every task on which no augmentation is best, or better than all plain augmentation."""
+        return [note for cell in self.plan.cells if method_of(cell) == "none" for note in self._weak(cell)]
 
-    def _difference(self, claim: Claim) -> Estimate | None:
-        """Return by how much the first cell of a comparison is above the second, run by run of the same seed."""
-        if claim.rule != "above" or len(claim.of) != 2:  # not of two cells
-            return None
-        first, second = (self.by_seed(*key) for key in claim.of)
-        differences = [first[seed] - second[seed] for seed in sorted(first.keys() & second.keys())]
-        return estimate(differences) if differences else None
+    def _weak(self, without: Cell) -> Iterator[str]:
+        own, others = self._accuracy(without), [cell for cell in self.plan.cells if same_task(cell, without)]
+        plain = [cell for cell in others if not is_constrained(method_of(cell))]
+        for arms, name in ((others, "everything else"), (plain, "all plain augmentation")):
+            means = [mean for cell in arms if cell != without and (mean := self._accuracy(cell)) is not None]
+            if own is not None and means and own > max(means):
+                better = f"on {without.settings['data']} training without augmentation has a higher mean than {name}"
+                yield f"weak trial: {better}, so this says little about augmentations"
+                return
+
+    def _accuracy(self, cell: Cell) -> float | None:
+        """Return the mean accuracy of a cell on new images."""
+        found = self.mean(cell.label, "test_accuracy")
+        return self.mean(cell.label, "held_out_accuracy") if found is None else found
 
     def as_json(self) -> dict[str, Any]:
         """Return the table with unrounded numbers."""
@@ -173,6 +127,16 @@ class Outcome:
         ours = {measure: asdict(found) for measure in measures if (found := self.estimate(cell, measure))}
         paper = {measure: theirs._asdict() for measure in measures if (theirs := self.published(cell, measure))}
         return {"cell": cell, **self.counts(cell)._asdict(), "ours": ours, "paper": paper}
+
+
+def method_of(cell: Cell) -> str:
+    """Return the method of a cell; published presets have the paper's."""
+    return str(cell.settings.get("method", "constrained"))
+
+
+def same_task(cell: Cell, other: Cell) -> bool:
+    """Whether two cells train the same network on the same data."""
+    return all(cell.settings.get(key) == other.settings.get(key) for key in ("data", "model"))
 
 
 def with_ratios(rows: Sequence[Row], reference: str) -> list[Row]:

@@ -7,7 +7,7 @@ from statistics import fmean
 from invaug.lab.report.document import Bars, Drawing, Figure, Heat, Lines, Series
 from invaug.lab.report.drawing import svg
 from invaug.lab.report.tables import MARKDOWN, to_markdown
-from invaug.lab.reproduce import rows
+from invaug.lab.reproduce import claims, rows
 from invaug.lab.reproduce.cells import SCALES, Cell, Chart, Experiment, Scale, expand
 from invaug.lab.reproduce.experiments import paper_experiments
 from invaug.lab.reproduce.outcome import MEASURES, Outcome
@@ -59,9 +59,9 @@ def _scale(found: Outcome) -> Iterator[str]:
         yield from (f"{scale} scale, {command}:", "", to_markdown(found.table()))
         for figure in figures(found):
             yield from (f"![{escaped(figure.title)}](reproduce/{figure.key}.svg)", "")
-        yield from (f"- {escaped(note)}" for note in found.plan.notes)
-        for verdict in found.verdicts():
-            yield f"- {escaped(verdict.claim)}: **{verdict.conclusion}**{verdict.evidence}"
+        if verdicts := found.verdicts():
+            yield to_markdown(claims.table_of(verdicts))
+        yield from (f"- {escaped(note)}" for note in (*found.plan.notes, *found.weak_trials()))
         for row in found.rows:
             if row.status == rows.FAILED:
                 yield f"- failed: {escaped(row.cell)}, seed {row.seed}: {escaped(str(row.more.get('reason')))}"
