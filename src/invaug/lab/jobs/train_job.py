@@ -9,6 +9,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+import torch
+
 from invaug.lab.config.schema import Config
 from invaug.lab.data.load import Dataset
 from invaug.lab.environment import commit, cpu_model
@@ -88,6 +90,7 @@ class Trainer:
             "resolved": without_places(config),
             "commit": commit(),
             "cpu": cpu_model(),
+            "gpu": torch.cuda.get_device_name(fabric.device) if fabric.device.type == "cuda" else None,
             **measures.extras(config, rows),
         }
         if job.summary:

@@ -5,10 +5,10 @@ from dataclasses import dataclass
 from statistics import fmean
 
 from invaug.lab.report.intervals import Estimate, estimate
+from invaug.lab.reproduce.claims import FEWEST_SEEDS
 from invaug.lab.reproduce.outcome import Outcome
 from invaug.lab.reproduce.proof import TABLE
 
-FEWEST_SEEDS = 5  # with which a difference may be claimed
 BySeed = Mapping[int, float]
 POINTS = 100  # accuracy is measured as a share
 

@@ -20,7 +20,7 @@ from invaug.lab.run.folder import check_usable
 from invaug.lab.train.display import Screen
 from invaug.lab.train.signals import Stopped
 
-ALWAYS = ("resolved", "commit", "versions", "cpu")
+ALWAYS = ("resolved", "commit", "versions", "cpu", "gpu")
 """What every row has besides numbers."""
 EVERY = 60.0  # seconds between two looks at what has ended
 
