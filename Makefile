@@ -4,7 +4,7 @@ CONSTRAINTS ?= constraints.txt
 BIN := .venv/bin
 # torch's OpenMP threads spin, so tests that run side by side are faster with one thread each
 PYTEST := OMP_NUM_THREADS=1 $(BIN)/pytest
-QUICK := "not slow and not ray and not long and not pages"
+QUICK := "not slow and not ray and not long and not pages and not integrations"
 # three workers on two cores: tests that wait for processes leave room for others
 WORKERS := 3
 # tracing takes almost half as much time again, so `make test` measures the coverage of the method by these tests alone;
@@ -20,7 +20,7 @@ export UV_FIND_LINKS ?= $(PIP_FIND_LINKS)
 install = $(BIN)/uv pip install --quiet --python $(BIN)/python -c $(CONSTRAINTS) $(1) \
 	|| $(BIN)/pip install --quiet --no-compile -c $(CONSTRAINTS) $(1)
 
-.PHONY: train test format lint types unit left-out coverage exact long faults ray loggers adapters pages package bench clean
+.PHONY: train test format lint types unit left-out coverage exact long faults ray loggers integrations adapters pages package bench clean
 
 train: .venv/dev
 	$(BIN)/invaug train
@@ -48,6 +48,7 @@ left-out:
 	@echo "  make long       searches and experiments that are killed and resumed; long trainings"
 	@echo "  make faults     crashes, damaged files and hostile input, each many times"
 	@echo "  make adapters   torchvision, kornia, albumentations and timm (installs them)"
+	@echo "  make integrations   trainings in Lightning, Hugging Face and timm (installs them)"
 	@echo "  make pages      the report in a real browser (needs chromium and chromedriver)"
 	@echo "  make ray        jobs on Ray (installs it)"
 	@echo "  make loggers    Weights & Biases and MLflow (installs them)"
