@@ -6,6 +6,7 @@ import ast
 import doctest
 from collections.abc import Iterator
 from importlib import import_module
+from importlib.util import find_spec
 from pathlib import Path
 
 import pytest
@@ -15,6 +16,7 @@ import invaug
 SOURCE = Path(invaug.__file__).parent
 COMPILED = SOURCE / "kernels" / "by_numba.py"  # compared with the torch kernels, operation by operation
 COMMAND = [SOURCE / "cli.py", SOURCE / "__main__.py"]  # hands over to the laboratory
+FRAMEWORKS = {"lightning.py": "lightning", "huggingface.py": "transformers", "timm.py": "timm"}
 FILES = [
     path
     for path in sorted(SOURCE.rglob("*.py"))
@@ -45,7 +47,12 @@ def without_docstring(body: list[ast.stmt], prefix: str = "") -> Iterator[str]:
 
 
 @pytest.mark.parametrize("path", FILES, ids=lambda path: str(path.relative_to(SOURCE)))
-def test_examples_of_the_module_run(path: Path) -> None:
+def test_examples_of_the_module_run(path: Path, request: pytest.FixtureRequest) -> None:
+    framework = FRAMEWORKS.get(path.name, "torch")
+    if find_spec(framework) is None:
+        pytest.skip(f"EXAMPLES NOT RUN: {framework} is not installed; `make integrations` installs it")
+    if path.name in FRAMEWORKS and find_spec("torchvision"):  # which frameworks import where it is installed
+        request.getfixturevalue("torchvision")
     assert doctest.testmod(import_module(module_of(path))).failed == 0
 
 

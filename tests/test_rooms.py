@@ -14,7 +14,12 @@ METHOD = [path for path in sorted(SOURCE.rglob("*.py")) if SOURCE / "lab" not in
 
 ALLOWED = {"torch", "numpy", "invaug", *sys.stdlib_module_names}
 DOOR = "cli.py"  # the command, which hands over to the laboratory
-ONLY_IN = {"by_numba.py": {"numba"}}
+ONLY_IN = {
+    "by_numba.py": {"numba"},
+    "lightning.py": {"lightning", "pytorch_lightning"},
+    "huggingface.py": {"transformers", "datasets", "accelerate"},
+    "timm.py": {"timm"},
+}
 ONLY_INSIDE_FUNCTIONS = {"adapters.py": {"torchvision", "kornia", "albumentations", "PIL"}}
 
 
@@ -82,5 +87,6 @@ def test_import_brings_no_optional_package_and_no_laboratory():
     added = modules_brought_by("import invaug; [getattr(invaug, name) for name in invaug.__all__]")
     assert "invaug.problem" in added
     unwelcome = {"numba", "PIL", "torchvision", "kornia", "albumentations", "scipy", "matplotlib", "invaug.lab"}
+    unwelcome |= {"lightning", "pytorch_lightning", "transformers", "timm", "invaug.integrations"}
     assert not {name for name in added if name in unwelcome or name.split(".")[0] in unwelcome}
     assert "invaug.kernels.by_numba" not in added
