@@ -81,6 +81,7 @@ pages: .venv/dev
 
 # the site, offline; the gallery is executed, and a broken link or reference is an error
 docs: .venv/docs
+	rm -rf docs/generated
 	$(SPHINX) -b html -W --keep-going docs build/docs
 	@echo "open build/docs/index.html"
 
@@ -127,4 +128,4 @@ bench: .venv/peers
 	touch $@
 
 clean:
-	rm -rf .venv build dist .pytest_cache .mypy_cache .ruff_cache .hypothesis .coverage*
+	rm -rf .venv build dist docs/generated .pytest_cache .mypy_cache .ruff_cache .hypothesis .coverage*
