@@ -3,11 +3,13 @@
 import re
 from importlib import import_module
 from pathlib import Path
+from typing import Any
 from unittest.mock import patch
 
 import matplotlib as mpl
 from sphinx.application import Sphinx
 from sphinx.ext.autodoc.mock import mock
+from sphinx.util import inspect
 
 import invaug
 
@@ -15,7 +17,6 @@ HERE = Path(__file__).parent
 ROOT = HERE.parent
 PACKAGE = ROOT / "src" / "invaug"
 GENERATED = HERE / "generated"  # pages that the build writes: the gallery and the notebook
-
 NOTEBOOK = "which_symmetries.ipynb"
 
 project = "invaug"
@@ -32,8 +33,6 @@ extensions = [
     "sphinx_gallery.gen_gallery",
 ]
 
-# the pages are also read on GitHub, so they use little beyond plain Markdown
-myst_enable_extensions = ["deflist"]
 myst_heading_anchors = 3
 nb_execution_mode = "off"  # `make notebook` executes it and fails on any error
 nb_merge_streams = True
@@ -48,7 +47,6 @@ exclude_patterns = [
     *(f"api/integrations/{name}.md" for name in missing_modules),
     *("generated/gallery/*.ipynb", "generated/gallery/*.py", "images", "reproduce"),
 ]
-suppress_warnings = ["config.cache"]  # the gallery's settings contain a list of classes, which Sphinx cannot store
 
 autodoc_mock_imports = [
     "lightning",
@@ -80,14 +78,11 @@ sphinx_gallery_conf = {
     "filename_pattern": r"/plot_",
     "within_subsection_order": "FileNameSortKey",
     "abort_on_example_error": True,
-    "show_memory": False,
+    "thumbnail_size": (480, 320),
     "min_reported_time": 0,
     "write_computation_times": False,
     "download_all_examples": False,
     "show_signature": False,
-    "reference_url": {},
-    "remove_config_comments": True,
-    "matplotlib_animations": False,
 }
 
 html_theme = "furo"
@@ -121,7 +116,16 @@ def keep_colons(app: Sphinx, what: str, name: str, obj: object, options: object,
         lines[0] = f": {lines[0]}"
 
 
+def sign_by_init(app: Sphinx, what: str, name: str, obj: Any, options: object, given: str, returns: str) -> Any:
+    """Return the signature of a class whose mocked base would hide it."""
+    if what != "class" or given != "(*args: Any, **kwargs: Any)":
+        return None
+    signature = inspect.signature(obj.__init__, bound_method=True)
+    return inspect.stringify_signature(signature, unqualified_typehints=True), returns
+
+
 def setup(app: Sphinx) -> None:
-    """Connect the two; Sphinx calls this."""
+    """Connect the functions above; Sphinx calls this."""
+    app.connect("autodoc-process-signature", sign_by_init)
     app.connect("source-read", read_page)
     app.connect("autodoc-process-docstring", keep_colons, priority=400)

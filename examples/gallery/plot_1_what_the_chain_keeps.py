@@ -85,7 +85,7 @@ figure.tight_layout()
 # What was kept, by operation
 # ---------------------------
 # Uniform draws would keep every operation equally often: the dashed line. In the last epoch the chains kept the
-# operations that still cost this network something, and hardly ever those that a grey digit does not feel.
+# operations that still cost this network something, and seldom those that a grey digit does not feel.
 
 shares = counts[-1] / counts[-1].sum()
 ranked = shares.argsort()
