@@ -82,7 +82,7 @@ pages: .venv/dev
 # the site, offline; the gallery is executed, and a broken link or reference is an error
 docs: .venv/docs
 	rm -rf docs/generated
-	$(SPHINX) -b html -W --keep-going docs build/docs
+	$(SPHINX) -b html -E -W --keep-going docs build/docs
 	@echo "open build/docs/index.html"
 
 # links to other sites; needs the network

@@ -121,7 +121,8 @@ def sign_by_init(app: Sphinx, what: str, name: str, obj: Any, options: object, g
     if what != "class" or given != "(*args: Any, **kwargs: Any)":
         return None
     signature = inspect.signature(obj.__init__, bound_method=True)
-    return inspect.stringify_signature(signature, unqualified_typehints=True), returns
+    words = inspect.stringify_signature(signature, show_return_annotation=False)
+    return re.sub(r"<function (\w+)[^>]*>", r"\1", words), returns
 
 
 def setup(app: Sphinx) -> None:
