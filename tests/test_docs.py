@@ -33,6 +33,7 @@ REFERENCE = sorted((ROOT / "docs" / "api").rglob("*.md"))  # made from docstring
 PAGES = [*GUIDES, *REFERENCE]
 NOTEBOOK = ROOT / "examples" / "which_symmetries.ipynb"
 PYTHON = re.compile(r"^```python\n(.*?)^```", re.MULTILINE | re.DOTALL)
+LISTING = re.compile(r"^```py\n(.*?)^```", re.MULTILINE | re.DOTALL)  # the text of a script in examples, not run here
 NEEDS = re.compile(r"^# needs: (\w+)", re.MULTILINE)
 CONSOLE = re.compile(r"^(?:<!-- too long: (--[\w-]+) -->\n)?```(?:console|sh)\n(.*?)^```", re.MULTILINE | re.DOTALL)
 GENERATED = {"reproduce.md": "--dry-run"}  # written by a program, so the mark is here
@@ -172,7 +173,9 @@ def test_only_the_pages_that_say_so_have_nothing_to_run() -> None:
 
 @pytest.mark.parametrize("page", PAGES, ids=name_of)
 def test_no_block_is_written_in_a_language_that_is_not_run(page: Path) -> None:
-    assert set(FENCE.findall(text_of(page))) <= {"python", "console", "sh", *NOT_CODE}
+    assert set(FENCE.findall(text_of(page))) <= {"python", "py", "console", "sh", *NOT_CODE}
+    scripts = [text_of(script) for script in (ROOT / "examples").glob("*.py")]
+    assert [block for block in LISTING.findall(text_of(page)) if block not in scripts] == []
 
 
 @pytest.mark.parametrize("words", [["train", "--eposhs", "2"], ["trian"], ["show", "nothing-like-it"]])
