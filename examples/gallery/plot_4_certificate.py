@@ -28,14 +28,15 @@ METHODS = {
 
 def invaug(*words: str) -> str:
     """Return what a command printed."""
-    return subprocess.run([sys.executable, "-m", "invaug", *words], check=True, capture_output=True, text=True).stdout
+    command = [sys.executable, "-m", "invaug", *words]
+    return subprocess.run(command, check=True, capture_output=True, text=True).stdout
 
 
 def certify(folder: Path, flags: list[str]) -> dict:
     """Train on the digits for five epochs and return the certificate of the run."""
     invaug("train", "digits", "--set", "standard", "--epochs", "5", "--out", str(folder), *flags)
     invaug("certify", str(folder), "--images", "512")
-    return json.loads((folder / "certificate.json").read_text())["constraints"][0]
+    return json.loads((folder / "certificate.json").read_text(encoding="utf-8"))["constraints"][0]
 
 
 with TemporaryDirectory() as runs:
