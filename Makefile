@@ -4,6 +4,7 @@ CONSTRAINTS ?= constraints.txt
 BIN := .venv/bin
 # torch's OpenMP threads spin, so tests that run side by side are faster with one thread each
 PYTEST = OMP_NUM_THREADS=1 $(BIN)/pytest
+SPHINX := OMP_NUM_THREADS=1 $(BIN)/sphinx-build --quiet
 QUICK := "not slow and not ray and not long and not pages and not integrations"
 # three workers on two cores: tests that wait for processes leave room for others
 WORKERS := 3
@@ -21,7 +22,8 @@ export UV_FIND_LINKS ?= $(PIP_FIND_LINKS)
 install = $(BIN)/uv pip install --quiet --python $(BIN)/python -c $(CONSTRAINTS) $(1) \
 	|| $(BIN)/pip install --quiet --no-compile -c $(CONSTRAINTS) $(1)
 
-.PHONY: train test format lint types unit left-out coverage exact long faults ray loggers integrations adapters pages package compare bench clean
+.PHONY: train test format lint types unit left-out coverage exact long faults ray loggers integrations adapters pages docs linkcheck notebook package \
+	compare bench clean
 
 train: .venv/dev
 	$(BIN)/invaug train
@@ -53,6 +55,8 @@ left-out:
 	@echo "  make pages      the report in a real browser (needs chromium and chromedriver)"
 	@echo "  make ray        jobs on Ray (installs it)"
 	@echo "  make loggers    Weights & Biases and MLflow (installs them)"
+	@echo "  make docs       the documentation site with its gallery; warnings are errors (installs Sphinx)"
+	@echo "  make notebook   executes the notebook (installs a Jupyter kernel)"
 	@echo "  make package    builds the wheel and installs it into an empty environment"
 	@echo "  make compare    the experiments behind docs/compare.md (days on two cores; resumable)"
 	@echo "  make bench      speed next to the peers (installs them)"
@@ -78,6 +82,20 @@ adapters: .venv/peers
 pages: .venv/dev
 	@command -v chromedriver >/dev/null || { echo "make pages needs chromium and chromedriver (apt-get install chromium-driver)"; exit 1; }
 	$(PYTEST) -m pages
+
+# the site, offline; the gallery is executed, and a broken link or reference is an error
+docs: .venv/docs
+	rm -rf docs/generated
+	$(SPHINX) -b html -E -W --keep-going docs build/docs
+	@echo "open build/docs/index.html"
+
+# links to other sites; needs the network
+linkcheck: .venv/docs
+	$(SPHINX) -b linkcheck -D plot_gallery=0 docs build/linkcheck
+
+notebook: .venv/dev
+	$(call install,-e '.[notebook]')
+	OMP_NUM_THREADS=1 $(BIN)/python .ci/notebook.py examples/which_symmetries.ipynb
 
 ray: .venv/dev
 	$(call install,-e '.[ray]')
@@ -117,6 +135,10 @@ bench: .venv/peers
 	$(BIN)/python -m invaug.lab.train.compiled
 	touch $@
 
+.venv/docs: .venv/dev
+	$(call install,-e '.[docs]')
+	touch $@
+
 .venv/peers: .venv/dev
 	$(call install,-e '.[peers]' -e '.[timm]')
 	touch $@
@@ -128,4 +150,4 @@ bench: .venv/peers
 	touch $@
 
 clean:
-	rm -rf .venv .venv-integrations build dist .pytest_cache .mypy_cache .ruff_cache .hypothesis .coverage*
+	rm -rf .venv .venv-integrations build dist docs/generated .pytest_cache .mypy_cache .ruff_cache .hypothesis .coverage*

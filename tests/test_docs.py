@@ -1,5 +1,7 @@
 """Every Python and console block of README and docs runs, in order, page by page, in a folder with some small data.
 
+The site is built by `make docs`, which runs the gallery and checks every link; what needs no Sphinx is checked here.
+
 A block that would take too long is preceded by `<!-- too long: --help -->` or `<!-- too long: --dry-run -->`; each of
 its commands is then run with that flag added, which still refuses a flag or a command that does not exist.
 """
@@ -7,6 +9,7 @@ its commands is then run with that flag added, which still refuses a flag or a c
 from __future__ import annotations
 
 import importlib.util
+import json
 import re
 import shlex
 import shutil
@@ -25,12 +28,20 @@ from invaug.lab.cli.main import main
 from tests.support.runs import train, write_digits
 
 ROOT = Path(__file__).parent.parent
-PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").glob("*.md"))]
+GUIDES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").glob("*.md"))]
+REFERENCE = sorted((ROOT / "docs" / "api").rglob("*.md"))  # made from docstrings, whose examples test_doctests.py runs
+PAGES = [*GUIDES, *REFERENCE]
+NOTEBOOK = ROOT / "examples" / "which_symmetries.ipynb"
 PYTHON = re.compile(r"^```python\n(.*?)^```", re.MULTILINE | re.DOTALL)
+LISTING = re.compile(r"^```py\n(.*?)^```", re.MULTILINE | re.DOTALL)  # the text of a script in examples, not run here
 NEEDS = re.compile(r"^# needs: (\w+)", re.MULTILINE)
 CONSOLE = re.compile(r"^(?:<!-- too long: (--[\w-]+) -->\n)?```(?:console|sh)\n(.*?)^```", re.MULTILINE | re.DOTALL)
-GENERATED = {"reproduce.md": "--dry-run"}  # written by a program, so the mark is here
-WITHOUT_BLOCKS = {"compare.md", "default.md", "protocol.md", "reliability.md"}  # results and rules alone
+GENERATED = {"reproduce.md": "--dry-run", "compare.md": "--dry-run"}  # written by a program, so the marks are here
+WITHOUT_BLOCKS = {"default.md", "protocol.md", "reliability.md"}  # results and rules alone
+WITHOUT_BLOCKS |= {"glossary.md", "method-card.md"}  # words alone
+FENCE = re.compile(r"^ *```(\S*)", re.MULTILINE)
+NOT_CODE = {"", "text", "toml", "yaml", "json", "diff", "{toctree}", "{eval-rst}"}  # output, files, what Sphinx reads
+TOCTREE = re.compile(r"^```{toctree}\n(.*?)^```", re.MULTILINE | re.DOTALL)
 
 PICTURED = {3: "three", 4: "four", 5: "five", 8: "eight"}
 MINE = """
@@ -55,7 +66,7 @@ def commands_of(page: Path) -> list[tuple[list[str], str | None]]:
 
 
 def name_of(page: Path) -> str:
-    return page.name
+    return str(page.relative_to(ROOT))
 
 
 @pytest.fixture(scope="module")
@@ -159,8 +170,15 @@ def test_console_blocks_of_the_page_run(page: Path, world: Path, monkeypatch: py
 
 
 def test_only_the_pages_that_say_so_have_nothing_to_run() -> None:
-    empty = {page.name for page in PAGES if not PYTHON.search(text_of(page)) and not commands_of(page)}
+    empty = {page.name for page in GUIDES if not PYTHON.search(text_of(page)) and not commands_of(page)}
     assert empty == WITHOUT_BLOCKS
+
+
+@pytest.mark.parametrize("page", PAGES, ids=name_of)
+def test_no_block_is_written_in_a_language_that_is_not_run(page: Path) -> None:
+    assert set(FENCE.findall(text_of(page))) <= {"python", "py", "console", "sh", *NOT_CODE}
+    scripts = [text_of(script) for script in (ROOT / "examples").glob("*.py")]
+    assert [block for block in LISTING.findall(text_of(page)) if block not in scripts] == []
 
 
 @pytest.mark.parametrize("words", [["train", "--eposhs", "2"], ["trian"], ["show", "nothing-like-it"]])
@@ -182,9 +200,39 @@ def links_of(page: Path) -> Iterator[str]:
     yield from re.findall(r"\]\((?!https?:)([^)#]+)", text_of(page))
 
 
-@pytest.mark.parametrize("page", PAGES, ids=name_of)
+@pytest.mark.parametrize("page", [*PAGES, NOTEBOOK], ids=name_of)
 def test_links_between_pages_lead_somewhere(page: Path) -> None:
     assert [link for link in links_of(page) if not (page.parent / link).exists()] == []
+
+
+def menu_of(page: Path) -> set[str]:
+    """Return the pages that a page lists in its menus, without those that the build writes."""
+    lines = [line for menu in TOCTREE.findall(text_of(page)) for line in menu.splitlines()]
+    pages = {re.sub(r".*<(.*)>", r"\1", line) for line in lines if line and not line.startswith(":")}
+    return {page for page in pages if not page.startswith("generated/")}
+
+
+@pytest.mark.parametrize("folder", ["docs", "docs/api", "docs/api/integrations"])
+def test_every_page_is_in_the_menu_of_the_site(folder: str) -> None:
+    menus = {(page.parent / name).resolve() for page in PAGES for name in menu_of(page)}
+    pages = {page.with_suffix("").resolve() for page in (ROOT / folder).glob("*.md")}
+    assert pages - menus <= {ROOT / "docs" / "index"}
+
+
+def test_scripts_of_the_gallery_have_names_that_are_executed() -> None:
+    scripts = [path.name for path in (ROOT / "examples" / "gallery").glob("*.py")]
+    assert len(scripts) >= 3
+    assert [name for name in scripts if not name.startswith("plot_")] == []
+
+
+def test_notebook_is_small_and_contains_what_it_printed() -> None:
+    cells = json.loads(text_of(NOTEBOOK))["cells"]
+    code = [cell for cell in cells if cell["cell_type"] == "code"]
+    outputs = [output for cell in code for output in cell["outputs"]]
+    assert NOTEBOOK.stat().st_size < 300_000
+    assert [cell["execution_count"] for cell in code] == list(range(1, len(code) + 1))
+    assert {output["output_type"] for output in outputs} == {"stream", "display_data"}
+    assert {output.get("name", "stdout") for output in outputs} == {"stdout"}
 
 
 @pytest.mark.parametrize("picture", sorted((ROOT / "docs" / "images").glob("*.png")), ids=name_of)
