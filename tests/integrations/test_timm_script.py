@@ -1,0 +1,94 @@
+"""timm's own train.py in processes of its own, with the wrapper of examples/timm_train.py and without."""
+
+from __future__ import annotations
+
+import csv
+import time
+from importlib.util import find_spec
+from pathlib import Path
+
+import pytest
+import torch
+
+from tests.support.problems import same_bits
+
+if find_spec("timm") is None:
+    pytest.skip("NOT TESTED WITH TIMM: `make integrations` installs it", allow_module_level=True)
+
+from tests.support import timm_training as support
+
+pytestmark = pytest.mark.integrations
+
+WRAPPER = support.ROOT / "examples" / "timm_train.py"
+OPTIONS = f"--model {support.MODEL} --num-classes 10 --img-size 28 --crop-pct 1 --device cpu --no-aug --lr 0.02".split()
+OPTIONS += ["-j", "0", "-b", "32", "--warmup-epochs", "0"]
+SAME_BATCHES = ["--train-img-sizes", "28"]  # this sampler of timm is seeded by the epoch
+
+
+@pytest.fixture(scope="module")
+def train_script(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return support.find_train_script(tmp_path_factory.mktemp("timm"))
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return support.write_digits(tmp_path_factory.mktemp("digits"), n_train=512, n_test=128)
+
+
+def words(folder: Path, output: Path, *others: str) -> list[str]:
+    return ["--data-dir", str(folder), *OPTIONS, "--output", str(output.parent), "--experiment", output.name, *others]
+
+
+def train(train_script: Path, folder: Path, output: Path, *others: str, wrapper: Path | None = WRAPPER) -> dict:
+    """Run train.py, through the wrapper if there is one, and return its last checkpoint."""
+    scripts = [wrapper, str(train_script)] if wrapper else [train_script]
+    support.run(*scripts, *words(folder, output, *others))
+    return support.read_checkpoint(output / "last.pth.tar")
+
+
+def test_with_an_infinite_epsilon_train_py_trains_to_the_same_bits(train_script, folder, tmp_path):
+    wrapper = tmp_path / "wrapper.py"
+    text = WRAPPER.read_text(encoding="utf-8")
+    assert text.count("Constraint(sets.wide())") == 1
+    unbound = text.replace("Constraint(sets.wide())", 'Constraint(sets.wide(), float("inf"))')
+    wrapper.write_text(unbound, encoding="utf-8")
+    plain, ours = (
+        train(train_script, folder, tmp_path / name, "--epochs", "2", "--model-ema", wrapper=each)
+        for name, each in {"plain": None, "ours": wrapper}.items()
+    )
+    assert same_bits(plain["state_dict"], ours["state_dict"])
+    assert same_bits(plain["state_dict_ema"], ours["state_dict_ema"])
+    assert ours["task_state"]["gamma"] == 0
+
+
+def test_a_killed_training_resumes_to_the_same_bits_with_ema_and_accumulation(train_script, folder, tmp_path):
+    others = ["--epochs", "3", "--model-ema", "--model-ema-decay", "0.9", "--grad-accum-steps", "2", *SAME_BATCHES]
+    whole = train(train_script, folder, tmp_path / "whole", *others)
+    first = tmp_path / "killed" / "last.pth.tar"
+    with support.start(WRAPPER, str(train_script), *words(folder, tmp_path / "killed", *others)) as process:
+        while not first.exists() and process.poll() is None:
+            time.sleep(0.05)
+        process.kill()
+    resumed = train(train_script, folder, tmp_path / "resumed", *others, "--resume", str(first))
+    assert resumed["task_state"]["n_batches"] == 3 * 16
+    assert resumed["task_state"]["gamma"] > 0
+    for part in ("state_dict", "state_dict_ema", "task_state"):
+        assert same_bits(whole[part], resumed[part])
+
+
+def test_with_its_usual_sampler_train_py_itself_does_not_resume_to_the_same_bits(train_script, folder, tmp_path):
+    """The order of images then depends on how many numbers the process has drawn: a limit of timm, not of the task."""
+    whole = train(train_script, folder, tmp_path / "whole", "--epochs", "2", wrapper=None)
+    first = str(tmp_path / "whole" / "checkpoint-0.pth.tar")
+    resumed = train(train_script, folder, tmp_path / "resumed", "--epochs", "2", "--resume", first, wrapper=None)
+    assert not same_bits(whole["state_dict"], resumed["state_dict"])
+
+
+def test_gamma_rises_and_train_py_reports_a_reasonable_accuracy(train_script, folder, tmp_path):
+    others = ["--epochs", "10", "--sched", "none"]
+    saved = train(train_script, folder, tmp_path / "ours", *others)
+    with (tmp_path / "ours" / "summary.csv").open(encoding="utf-8") as file:
+        rows = list(csv.DictReader(file))
+    assert saved["task_state"]["gamma"] > 0.1
+    assert max(float(row["eval_top1"]) for row in rows) > 75
+    assert torch.isfinite(saved["task_state"]["gamma"]).all()
