@@ -53,10 +53,12 @@ class InvarianceCallback(Callback):
         self._step: Step
 
     def on_train_start(self, trainer: Any, pl_module: Any) -> None:
-        """Follow the optimiser, and bring `finish` to the device of the model."""
+        """Follow the optimiser, with a gamma of this rank alone and `finish` on the device of the model."""
         way = "call InvarianceConstrained in training_step instead"
         require(pl_module.automatic_optimization, f"InvarianceCallback needs automatic optimisation: {way}", TypeError)
         self.problem.to(pl_module.device)
+        for buffer in self.problem.buffers():
+            buffer.data = buffer.data.clone()  # ranks that were spawned share their memory
         self._duals.follow(trainer.optimizers[0])
 
     def on_train_batch_start(self, trainer: Any, pl_module: Any, batch: Any, batch_idx: int) -> None:
