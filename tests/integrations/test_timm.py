@@ -239,6 +239,7 @@ CRITERIA = {
     "smoothed by torch": nn.CrossEntropyLoss(label_smoothing=0.2),
     "smoothed": LabelSmoothingCrossEntropy(0.1),
     "binary": BinaryCrossEntropy(0.1),
+    "binary, summed over classes": BinaryCrossEntropy(0.1, sum_classes=True),
     "poly": PolyCrossEntropy(smoothing=0.1),
     "asymmetric": AsymmetricLossSingleLabel(),
 }
@@ -300,8 +301,8 @@ def test_a_criterion_that_compares_splits_is_refused():
 
 
 def test_a_criterion_that_cannot_be_taken_apart_is_refused(batch):
-    task = make_task(criterion=BinaryCrossEntropy(sum_classes=True))
-    with pytest.raises(ValueError, match=r"loss_fn must return one loss per sample, shape \(\d+,\), got \(\)"):
+    task = make_task(criterion=lambda outputs, targets: outputs.logsumexp((0, 1)).expand(2))
+    with pytest.raises(ValueError, match=r"loss_fn must return one loss per sample, shape \(\d+,\), got \(\d+, 2\)"):
         task(*batch)
 
 

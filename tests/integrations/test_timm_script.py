@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import csv
+import re
 import time
 from importlib.util import find_spec
 from pathlib import Path
@@ -51,6 +52,14 @@ def rewrite_wrapper(place: Path, old: str, new: str) -> Path:
     assert text.count(old) == 1
     place.write_text(text.replace(old, new), encoding="utf-8")
     return place
+
+
+def test_the_page_shows_the_wrapper_and_options_that_train_py_has(train_script):
+    page = (support.ROOT / "docs" / "timm.md").read_text(encoding="utf-8")
+    assert f"```py\n{WRAPPER.read_text(encoding='utf-8')}```" in page
+    named, known = set(re.findall(r"--[a-z]+[a-z-]*", page)), train_script.read_text(encoding="utf-8")
+    assert len(named) > 15
+    assert [option for option in named if f"'{option}'" not in known] == []
 
 
 def test_with_an_infinite_epsilon_train_py_trains_to_the_same_bits(train_script, folder, tmp_path):

@@ -132,11 +132,11 @@ def loss_per_image(criterion: Any) -> Loss:
     require(not splits, f"criterion must average over images, got JsdCrossEntropy, which compares splits: {way}")
     if not isinstance(getattr(criterion, "reduction", None), str):
         return torch.func.vmap(lambda output, target: criterion(output[None], target[None]))
-    alone = deepcopy(criterion)
-    alone.reduction = "none"
+    alone, combine = deepcopy(criterion), Tensor.sum if getattr(criterion, "sum_classes", False) else Tensor.mean
+    alone.reduction, alone.sum_classes = "none", False  # binary cross-entropy then gives a row of classes per image
 
     def losses(outputs: Tensor, targets: Tensor) -> Tensor:
         each: Tensor = alone(outputs, targets)
-        return each.flatten(1).mean(1) if each.ndim > 1 else each
+        return combine(each.flatten(1), 1) if each.ndim > 1 else each
 
     return losses
