@@ -10,6 +10,7 @@ from importlib.util import find_spec
 from pathlib import Path
 from types import ModuleType
 
+import numpy as np
 import pytest
 import torch
 from torch import nn
@@ -176,6 +177,17 @@ def test_accumulated_batches_take_the_step_of_the_batch_they_make(n_parts):
     found, expected = ([p.grad for p in each.parameters()] for each in (model, reference))
     torch.testing.assert_close(found, expected, rtol=1e-10, atol=1e-12)
     torch.testing.assert_close(task.problem.gamma, problem.gamma, rtol=1e-12, atol=0)
+
+
+def test_two_ranks_agree_on_weights_and_gamma_under_timms_ddp(folder, tmp_path):
+    """Each rank has its own images and draws; the slack is averaged, also over accumulated batches."""
+    settings = {"constraints": [Constraint(sets.wide(), 0.1)], "gamma_init": 0.5}
+    arguments = (folder, tmp_path / "meeting", partial(InvarianceTask, **settings))
+    torch.multiprocessing.spawn(support.fit_on_a_rank, arguments, nprocs=2)
+    one, other = (np.load(folder / f"rank{rank}.npz") for rank in (0, 1))
+    assert (one["weights"] == other["weights"]).all()
+    assert (one["gamma"] == other["gamma"]).all()
+    assert (one["gamma"] > 0.5).all()
 
 
 def test_an_update_without_a_batch_leaves_gamma_alone():

@@ -8,9 +8,12 @@ import subprocess
 import sys
 import urllib.request
 from collections.abc import Callable
+from contextlib import nullcontext
+from itertools import islice
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
 from PIL import Image
@@ -52,7 +55,14 @@ def make_loader(folder: Path, split: str = "train", **settings: Any) -> Any:
     config = resolve_data_config({"img_size": 28, "crop_pct": 1.0}, model=timm.create_model(MODEL))
     how = {name: config[name] for name in ("input_size", "mean", "std", "interpolation")}
     dataset = create_dataset("", root=str(folder), split=split, is_training=training, input_img_mode="RGB")
-    usual = {"batch_size": 32, "no_aug": True, "num_workers": 0, "device": torch.device("cpu"), "crop_pct": 1.0}
+    usual = {
+        "batch_size": 32,
+        "no_aug": True,
+        "num_workers": 0,
+        "persistent_workers": False,
+        "device": torch.device("cpu"),
+        "crop_pct": 1.0,
+    }
     return create_loader(dataset, is_training=training, **how | usual | settings)
 
 
@@ -61,7 +71,6 @@ def fit(
     task_of: Callable[..., TrainingTask],
     epochs: int = 1,
     *,
-    accumulate: int = 1,
     output: Path | None = None,
     resume: Path | None = None,
 ) -> TrainingTask:
@@ -80,16 +89,33 @@ def fit(
         task.get_trainable_module().train()
         torch.manual_seed(epoch)
         for i, (images, targets) in enumerate(loader):
-            loss = task(images, targets)["loss"]
-            loss /= accumulate  # in place, as train.py does
-            loss.backward()
-            if (i + 1) % accumulate == 0:
-                optimizer.step()
-                optimizer.zero_grad()
-                task.update_ema(step=i + 1)
+            task(images, targets)["loss"].backward()
+            optimizer.step()
+            optimizer.zero_grad()
+            task.update_ema(step=i + 1)
         if output:
             saver.save_checkpoint(epoch, metric=epoch)
     return task
+
+
+def fit_on_a_rank(rank: int, folder: Path, meeting: Path, task_of: Callable[..., TrainingTask]) -> None:
+    """Take four steps of two accumulated batches as one of two ranks; save weights and gamma."""
+    torch.distributed.init_process_group("gloo", init_method=f"file://{meeting}", rank=rank, world_size=2)
+    torch.manual_seed(0)
+    model = timm.create_model(MODEL, num_classes=10)
+    task = task_of(model, LabelSmoothingCrossEntropy(0.1), verbose=False).prepare_distributed()
+    optimizer = create_optimizer_v2(model, "sgd", lr=0.02)
+    torch.manual_seed(rank)
+    for i, (images, targets) in enumerate(islice(make_loader(folder, batch_size=16), 8)):
+        with nullcontext() if i % 2 else task.no_sync():
+            (task(images, targets)["loss"] / 2).backward()
+        if i % 2:
+            optimizer.step()
+            optimizer.zero_grad()
+            task.update_ema(step=i)
+    weights = torch.cat([parameter.detach().flatten() for parameter in model.parameters()])
+    np.savez(folder / f"rank{rank}.npz", weights=weights, gamma=task.problem.gamma)
+    torch.distributed.destroy_process_group()
 
 
 @torch.inference_mode()
