@@ -48,7 +48,7 @@ left-out:
 	@echo "  make long       searches and experiments that are killed and resumed; long trainings"
 	@echo "  make faults     crashes, damaged files and hostile input, each many times"
 	@echo "  make adapters   torchvision, kornia, albumentations and timm (installs them)"
-	@echo "  make integrations   trainings with Lightning, Hugging Face and timm (installs them)"
+	@echo "  make integrations  trainings with Lightning, Hugging Face and timm (installs them)"
 	@echo "  make pages      the report in a real browser (needs chromium and chromedriver)"
 	@echo "  make ray        jobs on Ray (installs it)"
 	@echo "  make loggers    Weights & Biases and MLflow (installs them)"
