@@ -55,7 +55,7 @@ pytestmark = [
 ]
 
 WIDE = Constraint(sets.wide())
-NO_BYTES = r"^images must be bytes, normalised with mean \(.*\) and std \(.*\), got values that are off by up to .*"
+NO_BYTES = r"^images must be bytes, normalised with mean \(.*\) and std \(.*\), got values from .*, up to .* off .*: .*"
 
 
 @pytest.fixture(scope="module")
@@ -305,6 +305,18 @@ def test_another_normalisation_is_refused_until_the_task_is_told(folder):
     with pytest.raises(ValueError, match=NO_BYTES + "give mean= and std= as train.py has them"):
         make_task()(images, targets)
     assert make_task(mean=(0.0, 0.0, 0.0), std=(1.0, 1.0, 1.0))(images, targets)["loss"].isfinite()
+
+
+def test_floats_up_to_255_are_refused_where_the_task_expects_them_divided():
+    images = torch.randint(256, (4, 3, 16, 16)).float()
+    with pytest.raises(ValueError, match=NO_BYTES + "give mean= and std="):
+        make_task(mean=(0.0, 0.0, 0.0), std=(1.0, 1.0, 1.0))(images, torch.arange(4))
+
+
+def test_images_with_nan_are_refused(batch):
+    images, targets = batch
+    with pytest.raises(ValueError, match=NO_BYTES):
+        make_task()(images.masked_fill(images > 2, math.nan), targets)
 
 
 def test_a_criterion_that_compares_splits_is_refused():

@@ -115,7 +115,7 @@ class InvarianceTask(ClassificationTask):
         if not (0 <= low <= high <= 255 and off <= ROUNDING):
             rule = f"images must be bytes, normalised with mean {tuple(self.mean)} and std {tuple(self.std)}"
             ways = "give mean= and std= as train.py has them, keep float32 and the prefetcher, leave out --reprob"
-            raise ValueError(f"{rule}, got values that are off by up to {off:.2g} of a byte: {ways}")
+            raise ValueError(f"{rule}, got values from {low:g} to {high:g}, up to {off:.2g} off whole bytes: {ways}")
         return whole.to(torch.uint8)
 
 
