@@ -19,6 +19,15 @@ from tests.support import timm_training as support
 
 pytestmark = pytest.mark.integrations
 
+STAND_IN = """
+import sys
+from pathlib import Path
+from timm.task import ClassificationTask
+from tests.support.timm_training import fit
+task = fit(Path(sys.argv[1]), ClassificationTask)
+print(type(task).__name__, task.problem.gamma.item())
+"""
+PAGE = support.ROOT / "docs" / "timm.md"
 WRAPPER = support.ROOT / "examples" / "timm_train.py"
 OPTIONS = f"--model {support.MODEL} --num-classes 10 --img-size 28 --crop-pct 1 --device cpu --no-aug --lr 0.02".split()
 OPTIONS += ["-j", "0", "-b", "32", "--warmup-epochs", "0"]
@@ -54,12 +63,24 @@ def rewrite_wrapper(place: Path, old: str, new: str) -> Path:
     return place
 
 
-def test_the_page_shows_the_wrapper_and_options_that_train_py_has(train_script):
-    page = (support.ROOT / "docs" / "timm.md").read_text(encoding="utf-8")
-    assert f"```py\n{WRAPPER.read_text(encoding='utf-8')}```" in page
-    named, known = set(re.findall(r"--[a-z]+[a-z-]*", page)), train_script.read_text(encoding="utf-8")
+def test_the_page_names_options_that_train_py_has(train_script):
+    page, known = (path.read_text(encoding="utf-8") for path in (PAGE, train_script))
+    named = set(re.findall(r"--[a-z]+[a-z-]*", page))
     assert len(named) > 15
     assert [option for option in named if f"'{option}'" not in known] == []
+
+
+def test_the_wrapper_puts_the_task_into_any_script_that_takes_it_from_timm(folder, tmp_path):
+    """Where train.py is not at hand: a script that imports the task as it does, and trains with timm's parts."""
+    script = tmp_path / "script.py"
+    script.write_text(STAND_IN, encoding="utf-8")
+    name, gamma = support.run(WRAPPER, str(script), str(folder)).split()[-2:]
+    assert name == "InvarianceTask"
+    assert float(gamma) > 0
+
+
+def test_the_page_shows_the_wrapper():
+    assert f"```py\n{WRAPPER.read_text(encoding='utf-8')}```" in PAGE.read_text(encoding="utf-8")
 
 
 def test_with_an_infinite_epsilon_train_py_trains_to_the_same_bits(train_script, folder, tmp_path):
