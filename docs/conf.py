@@ -15,7 +15,6 @@ import invaug
 
 HERE = Path(__file__).parent
 ROOT = HERE.parent
-PACKAGE = ROOT / "src" / "invaug"
 GENERATED = HERE / "generated"  # pages that the build writes: the gallery and the notebook
 NOTEBOOK = "which_symmetries.ipynb"
 
@@ -37,16 +36,8 @@ myst_heading_anchors = 3
 nb_execution_mode = "off"  # `make notebook` executes it and fails on any error
 nb_merge_streams = True
 
-# pages that are listed as soon as their files exist
-PAGES = ("your-own-loop", "lightning", "huggingface", "timm", "coming-from-torchvision", "gpu", "reproduce-full")
 MODULES = [path.stem for path in (HERE / "api" / "integrations").glob("*.md")]
-missing = {name for name in PAGES if not (HERE / f"{name}.md").exists()}
-missing_modules = [name for name in MODULES if not (PACKAGE / "integrations" / f"{name}.py").exists()]
-missing |= {f"integrations/{name}" for name in missing_modules}
-exclude_patterns = [
-    *(f"api/integrations/{name}.md" for name in missing_modules),
-    *("generated/gallery/*.ipynb", "generated/gallery/*.py", "images", "reproduce"),
-]
+exclude_patterns = ["generated/gallery/*.ipynb", "generated/gallery/*.py", "images", "reproduce", "compare"]
 
 autodoc_mock_imports = [
     "lightning",
@@ -57,7 +48,7 @@ autodoc_mock_imports = [
     "accelerate",
     "torchvision",
 ]
-for module in sorted(set(MODULES) - set(missing_modules)):  # the frameworks are mocked, so they have no version
+for module in sorted(MODULES):  # the frameworks are mocked, so they have no version
     with mock(autodoc_mock_imports), patch("invaug.integrations.common.check_version"):
         import_module(f"invaug.integrations.{module}")
 autodoc_member_order = "bysource"
@@ -103,10 +94,8 @@ cells = (ROOT / "examples" / NOTEBOOK).read_text(encoding="utf-8")
 
 
 def read_page(app: Sphinx, page: str, source: list[str]) -> None:
-    """Leave pages that do not exist out of the menu, and make links that leave `docs` work on the site."""
-    listed = re.compile(r"^(?:.* <)?([\w/-]+)>?$")  # a line of a menu: a page, or a title and a page
-    lines = [line for line in source[0].split("\n") if not ((found := listed.match(line)) and found[1] in missing)]
-    text = "\n".join(lines).replace(f"](../examples/{NOTEBOOK})", f"](generated/{NOTEBOOK})")
+    """Make links that leave `docs` work on the site."""
+    text = source[0].replace(f"](../examples/{NOTEBOOK})", f"](generated/{NOTEBOOK})")
     source[0] = text if "/" in page else text.replace("](../", "](path:../")  # other files can be downloaded
 
 
