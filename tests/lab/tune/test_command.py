@@ -23,6 +23,7 @@ from invaug.lab.data.load import load_dataset
 from invaug.lab.errors import UserError
 from invaug.lab.evaluate import measure
 from invaug.lab.jobs import train_job
+from invaug.lab.jobs.job import Job
 from invaug.lab.run import folder as run
 from invaug.lab.train.display import Screen
 from invaug.lab.tune.command import TuneRequest, tune
@@ -225,6 +226,27 @@ def test_optuna_searches_ranges_and_goes_on_with_what_it_asked(tmp_path, monkeyp
     again, same = tune(given, Screen(quiet=True))
     assert [trial.params for trial in again] == [trial.params for trial in first]
     assert same.params == best.params
+
+
+def test_a_search_that_is_continued_step_by_step_tries_what_an_uninterrupted_one_tries(tmp_path, monkeypatch):
+    pytest.importorskip("optuna")
+    write_digits(tmp_path)
+
+    def end_at_once(_: object, job: Job, *__: object) -> None:  # with an accuracy that depends on what is tried
+        lr = job.settings["lr"]
+        job.keep({"numbers": {"held_out_accuracy": 0.5 if lr == "auto" else 1 / (1 + lr), "held_out_loss": 1.0}})
+
+    monkeypatch.setattr(train_job.Trainer, "__call__", end_at_once)
+
+    def tried(folder: str, trials: int) -> list[dict[str, object]]:
+        given = request(tmp_path, search=("lr=0.001:0.3",), trials=trials)
+        return [trial.params for trial in tune(replace(given, out=tmp_path / folder), Screen(quiet=True))[0]]
+
+    whole = tried("whole", 14)  # Optuna draws ten at random before it models what they gave
+    for n in (1, 2, 3, 7, 11, 12, 13):
+        assert tried("steps", n) == whole[: n + 1]
+    assert tried("steps", 14) == whole
+    assert len({params["lr"] for params in whole}) == 15
 
 
 def test_a_combination_that_fails_is_counted_and_another_is_best(tmp_path):

@@ -41,9 +41,8 @@ class Study:
 
     def __init__(self, space: Space, n_trials: int, folder: Path, seed: int) -> None:
         self.space, self.n_trials, self.path = space, n_trials, folder / ASKED
-        self.optuna = _optuna()
-        sampler = self.optuna.samplers.TPESampler(seed=seed, constant_liar=True)
-        self.study = self.optuna.create_study(direction="maximize", sampler=sampler)
+        self.optuna, self.seed = _optuna(), seed
+        self.study = self.optuna.create_study(direction="maximize")
         self.asked: list[Any] = []
         """Optuna's trials, one for each of ours; None once it has been told."""
 
@@ -54,6 +53,9 @@ class Study:
         for number in range(self.n_trials):
             if number < len(known):
                 self.study.enqueue_trial(known[number])
+            # seeded by its number: a resumed search must not ask again for what it has tried
+            seed = (self.seed + number) % 2**32
+            self.study.sampler = self.optuna.samplers.TPESampler(seed=seed, constant_liar=True)
             asked = self.study.ask(space)
             self.asked.append(asked)
             known[number : number + 1] = [dict(asked.params)]
