@@ -1,0 +1,133 @@
+"""Small models of transformers with random weights, real digits as Hugging Face datasets, and fits of the real Trainer."""
+
+from __future__ import annotations
+
+import os
+
+os.environ.setdefault("HF_HUB_OFFLINE", "1")  # before transformers and datasets are imported
+
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+import torch
+import transformers
+from datasets import ClassLabel, Dataset, Features, Image
+from PIL import Image as Pillow
+from torch import Tensor, nn
+from transformers import Trainer, TrainerCallback, TrainingArguments
+
+from invaug import Constraint, InvarianceConstrained, sets
+from invaug.integrations.collate import collate_bytes
+from invaug.integrations.huggingface import InvarianceTrainer
+from tests.support.images import load_labelled_digits
+
+SIZES = {"hidden_size": 16, "num_hidden_layers": 1, "num_attention_heads": 2, "intermediate_size": 16}
+
+
+def vit(dropout: float = 0.1) -> nn.Module:
+    torch.manual_seed(0)
+    settings = transformers.ViTConfig(
+        **SIZES, image_size=28, patch_size=14, num_channels=1, num_labels=10, hidden_dropout_prob=dropout
+    )
+    return transformers.ViTForImageClassification(settings)
+
+
+def beit() -> nn.Module:
+    """Return a model that takes the number of images of a step and ignores it, as most image models do."""
+    torch.manual_seed(0)
+    settings = transformers.BeitConfig(
+        **SIZES, image_size=28, patch_size=14, num_channels=1, num_labels=10, drop_path_rate=0.0
+    )
+    return transformers.BeitForImageClassification(settings)
+
+
+def resnet(width: int = 8) -> nn.Module:
+    torch.manual_seed(0)
+    settings = transformers.ResNetConfig(
+        num_channels=1,
+        embedding_size=width,
+        hidden_sizes=[width, 2 * width],
+        depths=[1, 1],
+        layer_type="basic",
+        num_labels=10,
+    )
+    return transformers.ResNetForImageClassification(settings)
+
+
+def digits(n: int, start: int = 0) -> Dataset:
+    """Return real digits as rows with a PIL image and a label."""
+    pixels, labels = (array[start : start + n] for array in load_labelled_digits())
+    columns = {"image": [Pillow.fromarray(image) for image in pixels], "label": labels.tolist()}
+    return Dataset.from_dict(columns, Features(image=Image(), label=ClassLabel(num_classes=10)))
+
+
+def normalise(images: Tensor) -> Tensor:
+    return (images.float() / 255 - 0.1307) / 0.3081
+
+
+def collate_normalised(rows: Sequence[Any]) -> dict[str, Tensor]:
+    """Return what people train on without us: the same images as floats."""
+    batch = collate_bytes(rows)
+    return {**batch, "pixel_values": normalise(batch["pixel_values"])}
+
+
+def arguments(folder: Path, **changes: Any) -> TrainingArguments:
+    settings: dict[str, Any] = {
+        "output_dir": str(folder),
+        "per_device_train_batch_size": 16,
+        "max_steps": 6,
+        "learning_rate": 1e-3,
+        "logging_steps": 1,
+        "save_strategy": "no",
+        "report_to": "none",
+        "remove_unused_columns": False,
+        "dataloader_pin_memory": False,
+        "disable_tqdm": True,
+        "use_cpu": True,
+    }
+    return TrainingArguments(**{**settings, **changes})
+
+
+def make_problem(epsilon: Any = "auto", **changes: Any) -> InvarianceConstrained:
+    settings: dict[str, Any] = {"finish": normalise, "dual_lr": 0.5, "gamma_init": 0.5}
+    return InvarianceConstrained(Constraint(sets.wide(), epsilon), **{**settings, **changes})
+
+
+def constrained(
+    folder: Path,
+    problem: InvarianceConstrained | None = None,
+    make: Callable[[], nn.Module] = vit,
+    kind: type[InvarianceTrainer] = InvarianceTrainer,
+    train: Any = None,
+    others: dict[str, Any] | None = None,
+    **changes: Any,
+) -> InvarianceTrainer:
+    """Return a Trainer under constraints that has not trained yet."""
+    data = {"train_dataset": digits(96) if train is None else train, "data_collator": collate_bytes}
+    settings = arguments(folder, **changes)
+    return kind(make(), settings, problem=problem or make_problem(), **{**data, **(others or {})})
+
+
+def plain(
+    folder: Path, make: Callable[[], nn.Module] = vit, others: dict[str, Any] | None = None, **changes: Any
+) -> Trainer:
+    """Return the Trainer that nobody has touched, on the same images."""
+    data = {"train_dataset": digits(96), "data_collator": collate_normalised}
+    return Trainer(make(), arguments(folder, **changes), **{**data, **(others or {})})
+
+
+class Recorder(TrainerCallback):
+    """Writes down the gradient of each optimiser step, and the views each forward pass with gradient was given."""
+
+    def __init__(self, model: nn.Module) -> None:
+        self.gradients: list[list[Tensor]] = []
+        self.batches: list[tuple[Tensor, Tensor]] = []
+        model.register_forward_pre_hook(self._record, with_kwargs=True)
+
+    def _record(self, model: nn.Module, args: Any, inputs: dict[str, Any]) -> None:
+        if model.training and torch.is_grad_enabled():
+            self.batches.append((inputs["pixel_values"].clone(), inputs.get("labels")))
+
+    def on_pre_optimizer_step(self, args: Any, state: Any, control: Any, model: Any = None, **others: Any) -> None:
+        self.gradients.append([parameter.grad.clone() for parameter in model.parameters()])
