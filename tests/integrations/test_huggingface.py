@@ -13,29 +13,48 @@ if find_spec("transformers") is None or find_spec("datasets") is None:
 import json
 import math
 from functools import partial
-from pathlib import Path
 
 import torch
+from torch import nn
 from torch.nn import functional as F
 from transformers import Trainer
 
 from invaug import Constraint, InvarianceConstrained, sets
+from invaug.integrations.collate import collate_bytes
 from invaug.integrations.huggingface import InvarianceTrainer
 from tests.support.problems import copy_of, same_bits
 from tests.support.transformers_fits import (
     Recorder,
     beit,
+    collate_normalised,
     constrained,
+    digits,
+    gradient_of,
     make_problem,
+    normalise,
     plain,
     resnet,
+    restored_vit,
     vit,
 )
 
-pytestmark = [
-    pytest.mark.integrations,
-    pytest.mark.filterwarnings("ignore::DeprecationWarning"),
-]
+pytestmark = pytest.mark.integrations
+
+
+def trace_of(trainer):
+    """Return all that a training leaves behind, bit for bit."""
+    moments = trainer.optimizer.state_dict()["state"]
+    of_optimiser = {f"{i} {name}": value for i, each in moments.items() for name, value in each.items()}
+    problem = getattr(trainer, "problem", None)
+    ours = {"gamma": problem.gamma, "n_batches": problem.n_batches} if problem else {}
+    return copy_of({**trainer.model.state_dict(), **of_optimiser, **ours, "rng": torch.get_rng_state()})
+
+
+def logged(trainer, name):
+    return [row[name] for row in trainer.state.log_history if name in row]
+
+
+# parity
 
 
 @pytest.mark.parametrize("make", [vit, resnet, beit])
@@ -45,6 +64,222 @@ def test_with_an_infinite_epsilon_the_weights_are_those_of_the_plain_trainer_bit
         made = trainer()  # seeds the random numbers
         before = copy_of(made.model.state_dict())
         made.train()
-        found.append({**made.model.state_dict(), "rng": torch.get_rng_state()})
         assert not same_bits(before, made.model.state_dict())
+        found.append({name: value for name, value in trace_of(made).items() if name not in ("gamma", "n_batches")})
     assert same_bits(*found)
+
+
+def recorded(folder, *args, others=None, **changes):
+    """Return a Trainer that has trained, and what was written down on the way."""
+    recorder = Recorder()
+    trainer = constrained(folder, *args, others={"data_collator": recorder.collate, **(others or {})}, **changes)
+    recorder.watch(trainer.model)
+    trainer.add_callback(recorder)
+    trainer.train()
+    return trainer, recorder
+
+
+@pytest.mark.parametrize("n_steps", [1, 3])
+def test_the_trainer_does_what_a_loop_of_one_s_own_does(tmp_path, n_steps):
+    """Weights and γ are those of the problem's own step, the optimiser and one dual step per step of it."""
+    settings = {"lr_scheduler_type": "constant", "max_grad_norm": 0.0, "gradient_accumulation_steps": n_steps}
+    trainer, recorder = recorded(tmp_path, make=partial(vit, 0.0), max_steps=4, train=digits(192), **settings)
+    model, problem = vit(0.0), make_problem(outputs=lambda answer: answer.logits)
+    optimizer = torch.optim.AdamW(model.parameters(), lr=1e-3, weight_decay=0.0)
+    for i in range(0, 4 * n_steps, n_steps):
+        steps = [problem(model, *batch.values()) for batch in recorder.given[i : i + n_steps]]
+        optimizer.zero_grad()
+        (sum(step.lagrangian for step in steps) / n_steps).backward()
+        optimizer.step()
+        problem.dual_step([step.slack for step in steps])
+    torch.testing.assert_close(trainer.problem.gamma, problem.gamma, rtol=1e-5, atol=0)
+    assert problem.gamma.item() not in (0.0, 0.5)
+    assert trainer.problem.n_batches == problem.n_batches == 4 * n_steps
+    torch.testing.assert_close(trainer.model.state_dict(), model.state_dict(), rtol=1e-4, atol=1e-5)
+
+
+# accumulated gradients
+
+
+class WithMeanLoss(Trainer):
+    """A Trainer whose loss is a mean, as in many scripts."""
+
+    def compute_loss(self, model, inputs, return_outputs=False, num_items_in_batch=None):
+        outputs = model(inputs["pixel_values"])
+        loss = F.cross_entropy(outputs.logits, inputs["labels"])
+        return (loss, outputs) if return_outputs else loss
+
+
+class WithMeanLossUnderConstraints(InvarianceTrainer, WithMeanLoss):
+    pass
+
+
+class WithDividedLossUnderConstraints(InvarianceTrainer, WithMeanLoss):
+    """One that says so, and is divided by the accumulation steps."""
+
+    loss_is_scaled_for_ga = False
+
+
+def summed_loss(outputs, labels, num_items_in_batch=None):
+    """Return the loss as the Trainer wants it of functions: as a share of all images of the step."""
+    return F.cross_entropy(outputs.logits, labels, reduction="sum") / num_items_in_batch
+
+
+@pytest.mark.parametrize("n_steps", [1, 2, 4])
+@pytest.mark.parametrize(
+    ("make", "changes"),
+    [
+        (partial(vit, 0.0), {}),
+        (beit, {}),  # takes the number of images of a step, and ignores it
+        (beit, {"label_smoothing_factor": 0.2}),
+        (beit, {"kind": WithMeanLossUnderConstraints}),
+        (beit, {"kind": WithDividedLossUnderConstraints}),
+        (beit, {"others": {"compute_loss_func": summed_loss}}),
+    ],
+    ids=["vit", "beit", "label smoothing", "own trainer", "own trainer that says so", "own loss function"],
+)
+def test_the_accumulated_gradient_is_that_of_one_big_batch(tmp_path, make, changes, n_steps):
+    """The oracle is torch alone, on the views of all micro-batches at once."""
+    sizes = {"per_device_train_batch_size": 16 // n_steps, "gradient_accumulation_steps": n_steps, "max_steps": 1}
+    problem = make_problem(gamma_init=1.0)
+    _, recorder = recorded(tmp_path, problem, make, max_grad_norm=0.0, **sizes, **changes)
+    assert [len(views) for views in recorder.views] == [16 // n_steps] * n_steps
+    labels = torch.cat([batch["labels"] for batch in recorder.given[:n_steps]])
+    model = make().train()
+    logits = model(torch.cat(recorder.views)).logits
+    F.cross_entropy(logits, labels, label_smoothing=changes.get("label_smoothing_factor", 0.0)).backward()
+    (found,), wanted = recorder.gradients, gradient_of(model)
+    assert (found - wanted).norm() < 1e-6 * wanted.norm()
+    clean = normalise(torch.cat([batch["pixel_values"] for batch in recorder.given[:n_steps]]))
+    assert not torch.equal(torch.cat(recorder.views), clean)  # γ = 1: half of the views are transformed
+
+
+def test_micro_batches_of_different_sizes_count_by_their_images(tmp_path):
+    """Ten images in micro-batches of four, four and two, in one step at the end of the epoch."""
+    sizes = {"per_device_train_batch_size": 4, "gradient_accumulation_steps": 3, "max_steps": 1}
+    _, recorder = recorded(tmp_path, make_problem(math.inf), beit, train=digits(10), max_grad_norm=0.0, **sizes)
+    assert [len(views) for views in recorder.views] == [4, 4, 2]
+    model = beit().train()
+    F.cross_entropy(
+        model(torch.cat(recorder.views)).logits, torch.cat([batch["labels"] for batch in recorder.given])
+    ).backward()
+    wanted = gradient_of(model)
+    assert (recorder.gradients[0] - wanted).norm() < 1e-6 * wanted.norm()
+
+
+# what is logged, and what is not touched
+
+
+@pytest.mark.filterwarnings("ignore::DeprecationWarning:tensorboard")
+def test_gamma_slack_and_acceptance_are_logged_and_reported(tmp_path):
+    from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
+
+    constraints = Constraint(sets.wide()), Constraint(sets.rotations(1.0), 0.4), Constraint(sets.wide(), math.inf)
+    problem = InvarianceConstrained(*constraints, finish=normalise, dual_lr=0.5)
+    trainer = constrained(tmp_path, problem, report_to="tensorboard", max_steps=3)
+    trainer.train()
+    for k in (0, 1):
+        assert logged(trainer, f"invaug/gamma_{k}")[-1] == problem.gamma[k].item() > 0
+        assert len(logged(trainer, f"invaug/slack_{k}")) == 3
+        assert all(0 <= share <= 1 for share in logged(trainer, f"invaug/acceptance_{k}"))
+    assert logged(trainer, "invaug/gamma_2") == []  # it cannot bind
+    (folder,) = {path.parent for path in tmp_path.rglob("events.*")}
+    events = EventAccumulator(str(folder)).Reload()
+    assert [each.value for each in events.Scalars("train/invaug/gamma_0")] == pytest.approx(
+        logged(trainer, "invaug/gamma_0")
+    )
+
+
+def test_evaluation_is_that_of_the_plain_trainer(tmp_path):
+    others = {"eval_dataset": digits(64, 1000).with_transform(as_floats), "compute_metrics": accuracy_of}
+    with_us, without = constrained(tmp_path, others=others), plain(tmp_path, others=others)
+    with_us.train()
+    without.model.load_state_dict(with_us.model.state_dict())
+    before = copy_of(with_us.problem.state_dict())
+    found, wanted = with_us.evaluate(), without.evaluate()
+    assert found["eval_loss"] == wanted["eval_loss"]
+    assert found["eval_accuracy"] == wanted["eval_accuracy"]
+    assert same_bits(before, with_us.problem.state_dict())
+    rows = digits(64, 1000).with_transform(as_floats)
+    assert (with_us.predict(rows).predictions == without.predict(rows).predictions).all()
+
+
+def as_floats(rows):
+    """Give rows as the model takes them: what the transform of an evaluation set does."""
+    batch = collate_bytes([{"image": image, "label": label} for image, label in zip(*rows.values(), strict=True)])
+    return {"pixel_values": list(normalise(batch["pixel_values"])), "labels": rows["label"]}
+
+
+def accuracy_of(answers):
+    return {"accuracy": float((answers.predictions.argmax(1) == answers.label_ids).mean())}
+
+
+# checkpoints
+
+SAVED = {"save_strategy": "steps", "save_steps": 4, "max_steps": 10}
+
+
+@pytest.mark.parametrize("n_steps", [1, 2])
+@pytest.mark.parametrize(
+    ("make", "restore"), [(resnet, lambda _: resnet()), (vit, restored_vit)], ids=["resnet", "vit"]
+)
+def test_a_resumed_training_ends_at_the_same_bits(tmp_path, make, restore, n_steps):
+    """From the middle of an epoch of seven batches; dropout and BatchNorm included.
+
+    The Trainer alone does not find the weights of a ViT in its own checkpoint, so `from_pretrained` reads them.
+    """
+    settings = {"train": digits(112), "gradient_accumulation_steps": n_steps, **SAVED}
+    checkpoint = tmp_path / "checkpoint-4"
+    whole = constrained(tmp_path, None, make, **settings)
+    whole.train()
+    wanted = trace_of(whole)
+    resumed = constrained(tmp_path, None, partial(restore, checkpoint), **settings)
+    resumed.train(resume_from_checkpoint=str(checkpoint))
+    assert same_bits(trace_of(resumed), wanted)
+    assert logged(resumed, "invaug/gamma") == logged(whole, "invaug/gamma")
+    assert len(logged(resumed, "invaug/gamma")) == 10
+
+
+def test_a_second_training_starts_anew(tmp_path):
+    trainer = constrained(tmp_path)
+    trainer.train()
+    first = int(trainer.problem.n_batches)
+    trainer.problem.gamma.fill_(1.5)
+    trainer.train()
+    assert int(trainer.problem.n_batches) == first == 6
+    assert trainer.problem.gamma.item() < 1.0
+
+
+def test_constraints_may_be_added_to_a_training_that_had_none(tmp_path):
+    plain(tmp_path, resnet, **SAVED).train()
+    trainer = constrained(tmp_path, None, resnet, **SAVED)
+    trainer.train(resume_from_checkpoint=str(tmp_path / "checkpoint-8"))
+    assert int(trainer.problem.n_batches) == 2
+    assert len(logged(trainer, "invaug/gamma")) == 2
+
+
+def test_callbacks_that_are_restored_do_not_replace_ours(tmp_path):
+    settings = {**SAVED, "restore_callback_states_from_checkpoint": True}
+    constrained(tmp_path, None, resnet, **settings).train()
+    trainer = constrained(tmp_path, None, resnet, **settings)
+    trainer.train(resume_from_checkpoint=str(tmp_path / "checkpoint-8"))
+    assert int(trainer.problem.n_batches) == 10
+
+
+def test_a_checkpoint_of_other_constraints_is_refused(tmp_path):
+    constrained(tmp_path, None, resnet, **SAVED).train()
+    two = InvarianceConstrained(Constraint(sets.wide()), Constraint(sets.rotations(1.0)), finish=normalise)
+    with pytest.raises(ValueError, match=r"^the checkpoint has gamma of 1 constraints, the problem has 2: resume with"):
+        constrained(tmp_path, two, resnet, **SAVED).train(resume_from_checkpoint=str(tmp_path / "checkpoint-4"))
+
+
+def test_a_checkpoint_has_gamma_and_the_batch_number_in_the_trainers_own_file(tmp_path):
+    trainer = constrained(tmp_path / "ours", **SAVED)
+    trainer.train()
+    rows = trainer.state.log_history
+    plain(tmp_path / "plain", **SAVED).train()
+    ours, without = ({path.name for path in (tmp_path / name / "checkpoint-4").iterdir()} for name in ("ours", "plain"))
+    assert ours == without
+    state = json.loads((tmp_path / "ours" / "checkpoint-4" / "trainer_state.json").read_text())
+    kept = state["stateful_callbacks"]["invaug"]
+    assert kept == {"gamma": [rows[3]["invaug/gamma"]], "n_batches": 4}

@@ -25,6 +25,10 @@ from tests.support.images import load_labelled_digits
 SIZES = {"hidden_size": 16, "num_hidden_layers": 1, "num_attention_heads": 2, "intermediate_size": 16}
 
 
+def restored_vit(checkpoint: Path) -> nn.Module:
+    return transformers.ViTForImageClassification.from_pretrained(checkpoint)
+
+
 def vit(dropout: float = 0.1) -> nn.Module:
     torch.manual_seed(0)
     settings = transformers.ViTConfig(
@@ -33,11 +37,17 @@ def vit(dropout: float = 0.1) -> nn.Module:
     return transformers.ViTForImageClassification(settings)
 
 
-def beit() -> nn.Module:
+def beit(dropout: float = 0.0) -> nn.Module:
     """Return a model that takes the number of images of a step and ignores it, as most image models do."""
     torch.manual_seed(0)
     settings = transformers.BeitConfig(
-        **SIZES, image_size=28, patch_size=14, num_channels=1, num_labels=10, drop_path_rate=0.0
+        **SIZES,
+        image_size=28,
+        patch_size=14,
+        num_channels=1,
+        num_labels=10,
+        drop_path_rate=0.0,
+        hidden_dropout_prob=dropout,
     )
     return transformers.BeitForImageClassification(settings)
 
@@ -69,7 +79,8 @@ def normalise(images: Tensor) -> Tensor:
 def collate_normalised(rows: Sequence[Any]) -> dict[str, Tensor]:
     """Return what people train on without us: the same images as floats."""
     batch = collate_bytes(rows)
-    return {**batch, "pixel_values": normalise(batch["pixel_values"])}
+    images = batch["pixel_values"]
+    return {**batch, "pixel_values": normalise(images) if images.dtype == torch.uint8 else images}
 
 
 def arguments(folder: Path, **changes: Any) -> TrainingArguments:
@@ -110,24 +121,39 @@ def constrained(
 
 
 def plain(
-    folder: Path, make: Callable[[], nn.Module] = vit, others: dict[str, Any] | None = None, **changes: Any
+    folder: Path,
+    make: Callable[[], nn.Module] = vit,
+    train: Any = None,
+    others: dict[str, Any] | None = None,
+    **changes: Any,
 ) -> Trainer:
     """Return the Trainer that nobody has touched, on the same images."""
-    data = {"train_dataset": digits(96), "data_collator": collate_normalised}
+    data = {"train_dataset": digits(96) if train is None else train, "data_collator": collate_normalised}
     return Trainer(make(), arguments(folder, **changes), **{**data, **(others or {})})
 
 
 class Recorder(TrainerCallback):
-    """Writes down the gradient of each optimiser step, and the views each forward pass with gradient was given."""
+    """Writes down what a training is given and what it makes of it: rows, views, and the gradient of each step."""
 
-    def __init__(self, model: nn.Module) -> None:
-        self.gradients: list[list[Tensor]] = []
-        self.batches: list[tuple[Tensor, Tensor]] = []
+    def __init__(self) -> None:
+        self.given: list[dict[str, Tensor]] = []
+        self.views: list[Tensor] = []
+        self.gradients: list[Tensor] = []
+
+    def collate(self, rows: Sequence[Any]) -> dict[str, Tensor]:
+        self.given.append(collate_bytes(rows))
+        return dict(self.given[-1])
+
+    def watch(self, model: nn.Module) -> None:
         model.register_forward_pre_hook(self._record, with_kwargs=True)
 
     def _record(self, model: nn.Module, args: Any, inputs: dict[str, Any]) -> None:
         if model.training and torch.is_grad_enabled():
-            self.batches.append((inputs["pixel_values"].clone(), inputs.get("labels")))
+            self.views.append((args[0] if args else inputs["pixel_values"]).clone())
 
     def on_pre_optimizer_step(self, args: Any, state: Any, control: Any, model: Any = None, **others: Any) -> None:
-        self.gradients.append([parameter.grad.clone() for parameter in model.parameters()])
+        self.gradients.append(gradient_of(model))
+
+
+def gradient_of(model: nn.Module) -> Tensor:
+    return torch.cat([parameter.grad.flatten() for parameter in model.parameters()])
