@@ -10,23 +10,35 @@ if find_spec("transformers") is None or find_spec("datasets") is None:
     reason = "NOT TRAINED WITH HUGGING FACE: transformers is not installed; `make integrations` installs it"
     pytest.skip(reason, allow_module_level=True)
 
+import importlib
 import json
 import math
+import signal
+import statistics
+import subprocess
+import sys
 from functools import partial
+from importlib import metadata
+from operator import itemgetter
+from pathlib import Path
 
 import torch
+from PIL import Image
 from torch import nn
 from torch.nn import functional as F
-from transformers import Trainer
+from transformers import Trainer, ViTImageProcessorPil
 
 from invaug import Constraint, InvarianceConstrained, sets
 from invaug.integrations.collate import collate_bytes
+from invaug.integrations.common import logits_of
 from invaug.integrations.huggingface import InvarianceTrainer
-from tests.support.problems import copy_of, same_bits
+from tests.support.images import real_images
+from tests.support.problems import copy_of, same_bits, train_step
 from tests.support.transformers_fits import (
     Recorder,
     beit,
     collate_normalised,
+    colour_vit,
     constrained,
     digits,
     gradient_of,
@@ -38,6 +50,7 @@ from tests.support.transformers_fits import (
     vit,
 )
 
+ROOT = Path(__file__).parent.parent.parent
 pytestmark = pytest.mark.integrations
 
 
@@ -283,3 +296,202 @@ def test_a_checkpoint_has_gamma_and_the_batch_number_in_the_trainers_own_file(tm
     state = json.loads((tmp_path / "ours" / "checkpoint-4" / "trainer_state.json").read_text())
     kept = state["stateful_callbacks"]["invaug"]
     assert kept == {"gamma": [rows[3]["invaug/gamma"]], "n_batches": 4}
+
+
+def fit_in_a_process(folder, *flags):
+    """Run a training in a process of its own; return its exit code and the digest of its weights, γ and batch number."""
+    command = [sys.executable, "-m", "tests.support.trainer_process", str(folder), *flags]
+    done = subprocess.run(command, capture_output=True, text=True, cwd=ROOT)  # noqa: S603
+    return done.returncode, done.stdout.splitlines()[-1:]
+
+
+def test_a_killed_training_resumes_to_the_same_bits(tmp_path):
+    code, wanted = fit_in_a_process(tmp_path / "whole")
+    assert (code, len(wanted[0])) == (0, 64)
+    code, _ = fit_in_a_process(tmp_path / "killed", "--kill-at", "6")
+    assert code == -signal.SIGKILL
+    assert [path.name for path in (tmp_path / "killed").glob("checkpoint-*")] == ["checkpoint-4"]
+    assert fit_in_a_process(tmp_path / "killed", "--resume") == (0, wanted)
+
+
+# data
+
+
+def test_a_stream_of_images_trains_and_resumes_like_any_dataset(tmp_path):
+    """An IterableDataset has no indices, and none are needed: randomness is keyed by the number of the batch."""
+    settings = {**SAVED, "train": digits(160).to_iterable_dataset()}
+    whole = constrained(tmp_path, None, resnet, **settings)
+    whole.train()
+    wanted = trace_of(whole)
+    resumed = constrained(tmp_path, None, resnet, **settings)
+    resumed.train(resume_from_checkpoint=str(tmp_path / "checkpoint-4"))
+    assert same_bits(trace_of(resumed), wanted)
+    assert int(resumed.problem.n_batches) == 10
+
+
+def test_a_processor_without_rescaling_and_normalising_gives_the_bytes(tmp_path):
+    """What is left out of the processor goes into `finish`: together they are the processor as it comes."""
+    size = {"height": 28, "width": 28}
+    whole = ViTImageProcessorPil(size=size)
+    to_bytes = ViTImageProcessorPil(size=size, do_rescale=False, do_normalize=False)
+    images = [Image.fromarray(image.permute(1, 2, 0).numpy()) for image in real_images(8, 40, 32, 3)]
+    found, wanted = (each(images, return_tensors="pt")["pixel_values"] for each in (to_bytes, whole))
+    assert found.dtype == torch.uint8
+    mean, std = (torch.tensor(three).view(3, 1, 1) for three in (whole.image_mean, whole.image_std))
+    torch.testing.assert_close((found / 255 - mean) / std, wanted)
+
+
+def test_rows_of_a_processor_train_with_the_default_collator(tmp_path):
+    to_bytes = ViTImageProcessorPil(size={"height": 28, "width": 28}, do_rescale=False, do_normalize=False)
+
+    def prepare(rows):
+        images = [image.convert("RGB") for image in rows["image"]]
+        return {**to_bytes(images, return_tensors="pt"), "labels": rows["label"]}
+
+    data = digits(96).with_transform(prepare)
+    trainer = constrained(tmp_path, None, colour_vit, train=data, others={"data_collator": None})
+    trainer.train()
+    assert int(trainer.problem.n_batches) == 6
+
+
+def test_floats_that_are_bytes_train_to_the_same_bits(tmp_path):
+    def collate_units(rows):
+        batch = collate_bytes(rows)
+        return {**batch, "pixel_values": batch["pixel_values"] / 255}
+
+    found = []
+    for collate in (collate_bytes, collate_units):
+        trainer = constrained(tmp_path, others={"data_collator": collate})
+        trainer.train()
+        found.append(trace_of(trainer))
+    assert same_bits(*found)
+
+
+def test_bfloat16_trains_and_gamma_follows(tmp_path):
+    trainer = constrained(tmp_path, bf16=True, max_steps=3)
+    trainer.train()
+    assert trainer.problem.gamma.item() not in (0.0, 0.5)
+    assert all(parameter.dtype == torch.float32 for parameter in trainer.model.parameters())
+
+
+# a real fit
+
+
+def test_gamma_rises_and_the_accuracy_is_that_of_our_own_loop(tmp_path):
+    """800 digits and a small ResNet: the Trainer, and the five lines of the README with the same optimiser."""
+    n_epochs, seeds = 8, (0, 1, 2)
+    test = collate_bytes(list(digits(500, 4000)))
+    train = digits(800)
+    images, labels = collate_bytes(list(train)).values()
+
+    def accuracy(model):
+        with torch.no_grad():
+            answers = model.eval()(normalise(test["pixel_values"])).logits.argmax(1)
+        return float((answers == test["labels"]).float().mean())
+
+    by_trainer, by_loop = [], []
+    for seed in seeds:
+        settings = {"seed": seed, "lr_scheduler_type": "constant", "learning_rate": 3e-3, "max_steps": -1}
+        sizes = {"per_device_train_batch_size": 64, "num_train_epochs": n_epochs, "logging_strategy": "epoch"}
+        problem = make_problem(gamma_init=0.0, dual_lr=0.1, seed=seed)
+        trainer = constrained(tmp_path, problem, resnet, train=train, **settings, **sizes)
+        trainer.train()
+        gammas = logged(trainer, "invaug/gamma")
+        assert 0 < gammas[0] < max(gammas)
+        by_trainer.append(accuracy(trainer.model))
+
+        model, problem = resnet(), make_problem(gamma_init=0.0, dual_lr=0.1, seed=seed, outputs=logits_of)
+        optimizer = torch.optim.AdamW(model.parameters(), lr=3e-3, weight_decay=0.0)
+        shuffle = torch.Generator().manual_seed(seed)
+        for _ in range(n_epochs):
+            for rows in torch.randperm(len(images), generator=shuffle).split(64):
+                train_step(problem, model.train(), optimizer, images[rows], labels[rows])
+        by_loop.append(accuracy(model))
+    spread = max(by_loop + by_trainer) - min(by_loop + by_trainer)
+    difference = abs(statistics.mean(by_trainer) - statistics.mean(by_loop))
+    print(f"accuracy of the Trainer {by_trainer}, of our own loop {by_loop}")
+    assert difference <= max(spread / 2, 0.02)
+    assert min(by_trainer) > 0.85
+
+
+# what is refused
+
+
+def test_another_version_of_transformers_is_refused(monkeypatch):
+    from invaug.integrations import huggingface
+
+    monkeypatch.setattr(metadata, "version", lambda package: "4.57.6")
+    way = r"pip install 'invaug\[huggingface\]'$"
+    with pytest.raises(ImportError, match=rf"^transformers must be at least 5\.0 and below 6, got 4\.57\.6: {way}"):
+        importlib.reload(huggingface)
+
+
+def test_normalised_floats_are_refused_with_the_way_out(tmp_path):
+    trainer = constrained(tmp_path, others={"data_collator": collate_normalised})
+    with pytest.raises(ValueError, match=r"^images must be bytes .* move Normalize, .* into finish="):
+        trainer.train()
+
+
+def test_bytes_are_refused_where_the_model_evaluates_them(tmp_path):
+    trainer = constrained(tmp_path, others={"eval_dataset": digits(32)})
+    with pytest.raises(TypeError, match=r"^images to evaluate must be floats, .*, got torch\.uint8: give eval_dataset"):
+        trainer.evaluate()
+
+
+class WithoutLogits(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.body = nn.Linear(784, 10)
+
+    def forward(self, pixel_values, labels=None):
+        scores = self.body(pixel_values.flatten(1))
+        return {"loss": F.cross_entropy(scores, labels) if labels is not None else None, "scores": scores}
+
+
+def test_a_model_without_logits_is_refused_with_the_way_out(tmp_path):
+    with pytest.raises(TypeError, match=r"^found no logits in dict, the answer of the model: say with outputs="):
+        constrained(tmp_path, None, WithoutLogits).train()
+    trainer = constrained(tmp_path, make_problem(outputs=itemgetter("scores")), WithoutLogits)
+    trainer.train()
+    assert int(trainer.problem.n_batches) == 6
+
+
+def test_a_loss_that_reduces_is_refused_with_the_way_out(tmp_path):
+    with pytest.raises(ValueError, match=r'^loss_fn must return one loss per sample, .* use reduction="none"'):
+        constrained(tmp_path, make_problem(loss_fn=F.cross_entropy)).train()
+
+
+class WithDualStepsPerMicroBatch(InvarianceTrainer):
+    def training_step(self, *args, **others):
+        loss = super().training_step(*args, **others)
+        self.problem.dual_step(self.last_step.slack)
+        return loss
+
+
+def test_dual_steps_per_micro_batch_are_refused_with_the_way_out(tmp_path):
+    trainer = constrained(tmp_path, kind=WithDualStepsPerMicroBatch, gradient_accumulation_steps=2)
+    way = "do not call dual_step for each micro-batch"
+    with pytest.raises(RuntimeError, match=rf"^gamma has moved between two steps of the optimiser: {way}"):
+        trainer.train()
+
+
+def test_views_that_need_losses_per_sample_are_refused_with_the_way_out(tmp_path):
+    with pytest.raises(ValueError, match=r"^problem must have views=\"one\", got 'both': other views need a loop"):
+        constrained(tmp_path, make_problem(views="both"))
+
+
+def test_a_constraint_in_the_place_of_a_problem_is_refused(tmp_path):
+    with pytest.raises(TypeError, match=r"^problem must be an InvarianceConstrained, got Constraint"):
+        constrained(tmp_path, Constraint(sets.wide()))
+
+
+def test_batches_without_labels_are_refused_with_the_way_out(tmp_path):
+    trainer = constrained(tmp_path, others={"data_collator": lambda rows: {"inputs": torch.zeros(len(rows))}})
+    with pytest.raises(ValueError, match=r"^batches must hold pixel_values and labels, got inputs: collate with"):
+        trainer.train()
+
+
+def test_columns_that_the_trainer_takes_away_are_named(tmp_path):
+    trainer = constrained(tmp_path, remove_unused_columns=True)
+    with pytest.raises(ValueError, match=r"^rows must have a column pixel_values or image or img, got label: .*unused"):
+        trainer.train()

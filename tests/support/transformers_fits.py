@@ -29,10 +29,14 @@ def restored_vit(checkpoint: Path) -> nn.Module:
     return transformers.ViTForImageClassification.from_pretrained(checkpoint)
 
 
-def vit(dropout: float = 0.1) -> nn.Module:
+def colour_vit() -> nn.Module:
+    return vit(n_channels=3)
+
+
+def vit(dropout: float = 0.1, n_channels: int = 1) -> nn.Module:
     torch.manual_seed(0)
     settings = transformers.ViTConfig(
-        **SIZES, image_size=28, patch_size=14, num_channels=1, num_labels=10, hidden_dropout_prob=dropout
+        **SIZES, image_size=28, patch_size=14, num_channels=n_channels, num_labels=10, hidden_dropout_prob=dropout
     )
     return transformers.ViTForImageClassification(settings)
 
