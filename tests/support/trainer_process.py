@@ -1,4 +1,4 @@
-"""A training with the Hugging Face Trainer in a process of its own, which may kill itself: `python -m`, with a folder."""
+"""A training with the Hugging Face Trainer in a process of its own, which may kill itself."""
 
 from __future__ import annotations
 
@@ -11,6 +11,7 @@ from typing import Any
 
 from transformers import TrainerCallback
 
+from invaug.integrations.huggingface import InvarianceTrainer
 from tests.support.transformers_fits import constrained, digits, resnet
 
 
@@ -25,20 +26,29 @@ class Kill(TrainerCallback):
             os.kill(os.getpid(), signal.SIGKILL)
 
 
+def make(folder: Path) -> InvarianceTrainer:
+    saved = {"save_strategy": "steps", "save_steps": 4, "max_steps": 10}
+    return constrained(folder, None, resnet, train=digits(112), **saved)
+
+
+def digest_of(trainer: InvarianceTrainer) -> str:
+    """Return the digest of weights, γ and batch number."""
+    digest = hashlib.sha256()
+    for tensor in (*trainer.model.state_dict().values(), *trainer.problem.state_dict().values()):
+        digest.update(tensor.numpy().tobytes())
+    return digest.hexdigest()
+
+
 def main() -> None:
     parser = argparse.ArgumentParser()
     parser.add_argument("folder", type=Path)
     parser.add_argument("--kill-at", type=int, default=-1)
     parser.add_argument("--resume", action="store_true")
     chosen = parser.parse_args()
-    saved = {"save_strategy": "steps", "save_steps": 4, "max_steps": 10}
-    trainer = constrained(chosen.folder, None, resnet, train=digits(112), **saved)
+    trainer = make(chosen.folder)
     trainer.add_callback(Kill(chosen.kill_at))
     trainer.train(resume_from_checkpoint=chosen.resume)
-    digest = hashlib.sha256(str(trainer.problem.state_dict()).encode())
-    for tensor in trainer.model.state_dict().values():
-        digest.update(tensor.numpy().tobytes())
-    print(digest.hexdigest())
+    print(digest_of(trainer))
 
 
 if __name__ == "__main__":

@@ -1,4 +1,4 @@
-"""Small models of transformers with random weights, real digits as Hugging Face datasets, and fits of the real Trainer."""
+"""Small models of transformers with random weights, real digits as Hugging Face datasets, and real Trainers."""
 
 from __future__ import annotations
 

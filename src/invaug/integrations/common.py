@@ -133,7 +133,8 @@ class DualSteps:
 
         A gradient scaler that finds infinite gradients does not call `step`, or tells a fused optimiser to do nothing.
         """
-        return optimizer.register_step_post_hook(self._after_step)
+        inner = getattr(optimizer, "optimizer", optimizer)  # accelerate's wrapper has no hooks
+        return inner.register_step_post_hook(self._after_step)
 
     def _after_step(self, optimizer: Optimizer, *_: Any) -> None:
         skipped = getattr(optimizer, "found_inf", None)
