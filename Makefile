@@ -3,7 +3,7 @@ PYTHON ?= python3
 CONSTRAINTS ?= constraints.txt
 BIN := .venv/bin
 # torch's OpenMP threads spin, so tests that run side by side are faster with one thread each
-PYTEST := OMP_NUM_THREADS=1 $(BIN)/pytest
+PYTEST = OMP_NUM_THREADS=1 $(BIN)/pytest
 QUICK := "not slow and not ray and not long and not pages and not integrations"
 # three workers on two cores: tests that wait for processes leave room for others
 WORKERS := 3
@@ -40,7 +40,7 @@ unit: .venv/dev
 	$(PYTEST) -n $(WORKERS) --dist worksteal -m $(QUICK) $(addprefix --ignore=,$(TRACED))
 	$(PYTEST) -n $(WORKERS) -m $(QUICK) $(TRACED) --cov --cov-report=
 	@echo "percent of the method's lines executed by these (at least $(METHOD_FLOOR)); make coverage measures everything:"
-	@$(BIN)/coverage report --format=total --omit='*/lab/*,*/by_numba.py' --fail-under=$(METHOD_FLOOR)
+	@$(BIN)/coverage report --format=total --omit='*/lab/*,*/integrations/*,*/by_numba.py' --fail-under=$(METHOD_FLOOR)
 
 left-out:
 	@echo "make test leaves out these suites:"
@@ -48,7 +48,7 @@ left-out:
 	@echo "  make long       searches and experiments that are killed and resumed; long trainings"
 	@echo "  make faults     crashes, damaged files and hostile input, each many times"
 	@echo "  make adapters   torchvision, kornia, albumentations and timm (installs them)"
-	@echo "  make integrations   trainings in Lightning, Hugging Face and timm (installs them)"
+	@echo "  make integrations  trainings with Lightning, Hugging Face and timm (installs them)"
 	@echo "  make pages      the report in a real browser (needs chromium and chromedriver)"
 	@echo "  make ray        jobs on Ray (installs it)"
 	@echo "  make loggers    Weights & Biases and MLflow (installs them)"
@@ -81,6 +81,13 @@ ray: .venv/dev
 	$(call install,-e '.[ray]')
 	$(PYTEST) -m ray
 
+# in an environment of their own, where the versions of the frameworks can differ from those of the other tests
+integrations .venv-integrations/ready: BIN := .venv-integrations/bin
+integrations: .venv-integrations/ready
+	@$(BIN)/pip list 2>/dev/null | grep -E "^(torch|torchvision|lightning|transformers|datasets|accelerate|timm) "
+	$(PYTEST) tests/integrations
+	$(PYTEST) tests/test_doctests.py tests/test_docs.py::test_python_blocks_of_the_page_run -k "integrations or lightning or huggingface or timm"
+
 loggers: .venv/dev
 	$(call install,-e '.[wandb]' -e '.[mlflow]')
 	$(PYTEST) tests/lab/run/test_loggers.py
@@ -107,5 +114,11 @@ bench: .venv/peers
 	$(call install,-e '.[peers]' -e '.[timm]')
 	touch $@
 
+.venv-integrations/ready: pyproject.toml constraints.txt
+	$(PYTHON) -m venv .venv-integrations
+	-$(BIN)/pip install --quiet uv
+	$(call install,-e '.[dev]' -e '.[huggingface]' -e '.[timm]')
+	touch $@
+
 clean:
-	rm -rf .venv build dist .pytest_cache .mypy_cache .ruff_cache .hypothesis .coverage*
+	rm -rf .venv .venv-integrations build dist .pytest_cache .mypy_cache .ruff_cache .hypothesis .coverage*

@@ -136,13 +136,16 @@ def runnable(block: str) -> bool:
     return all(importlib.util.find_spec(name) for name in NEEDS.findall(block))
 
 
+@pytest.mark.filterwarnings("ignore:`isinstance.treespec, LeafSpec.` is deprecated")  # two of Lightning's own
+@pytest.mark.filterwarnings("ignore:The 'train_dataloader' does not have many workers")
 @pytest.mark.parametrize("page", PAGES, ids=name_of)
 def test_python_blocks_of_the_page_run(
     page: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, request: pytest.FixtureRequest
 ) -> None:
     monkeypatch.chdir(tmp_path)
     blocks = [block for block in PYTHON.findall(text_of(page)) if runnable(block)]
-    if any("torchvision" in block for block in blocks):
+    through_a_framework = any("invaug.integrations" in block for block in blocks) and runnable("# needs: torchvision")
+    if through_a_framework or any("torchvision" in block for block in blocks):
         request.getfixturevalue("torchvision")
     names: dict[str, object] = {}
     for block in blocks:

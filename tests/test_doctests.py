@@ -47,10 +47,12 @@ def without_docstring(body: list[ast.stmt], prefix: str = "") -> Iterator[str]:
 
 
 @pytest.mark.parametrize("path", FILES, ids=lambda path: str(path.relative_to(SOURCE)))
-def test_examples_of_the_module_run(path: Path) -> None:
+def test_examples_of_the_module_run(path: Path, request: pytest.FixtureRequest) -> None:
     framework = FRAMEWORKS.get(path.name, "torch")
     if find_spec(framework) is None:
         pytest.skip(f"EXAMPLES NOT RUN: {framework} is not installed; `make integrations` installs it")
+    if path.name in FRAMEWORKS and find_spec("torchvision"):  # which frameworks import where it is installed
+        request.getfixturevalue("torchvision")
     assert doctest.testmod(import_module(module_of(path))).failed == 0
 
 

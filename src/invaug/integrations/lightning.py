@@ -50,24 +50,25 @@ class InvarianceCallback(Callback):
         self.problem = InvarianceConstrained(*constraints, outputs=outputs, **options)
         self.model, self.keys = model, keys
         self._duals = DualSteps(self.problem)
-        self._step: Step
+        self._step: Step | None = None
 
     def on_train_start(self, trainer: Any, pl_module: Any) -> None:
-        """Follow the optimiser, and bring `finish` to the device of the model."""
+        """Follow the optimiser, with a gamma of this rank alone and `finish` on the device of the model."""
         way = "call InvarianceConstrained in training_step instead"
         require(pl_module.automatic_optimization, f"InvarianceCallback needs automatic optimisation: {way}", TypeError)
+        scores = self.model or getattr(type(pl_module).forward, "__qualname__", "") != "LightningModule.forward"
+        way = "say with model= what to score with, for example model=module.network"
+        require(scores, f"{type(pl_module).__name__} has no forward: {way}", TypeError)
         self.problem.to(pl_module.device)
+        for buffer in self.problem.buffers():
+            buffer.data = buffer.data.clone()  # ranks that were spawned share their memory
         self._duals.follow(trainer.optimizers[0])
 
     def on_train_batch_start(self, trainer: Any, pl_module: Any, batch: Any, batch_idx: int) -> None:
         """Put one view per image in the place of the images."""
         images, targets = _parts_of(batch, self.keys)
-        try:
-            with trainer.precision_plugin.train_step_context():
-                prepared = self.problem.prepare(self.model or pl_module, to_bytes(images), targets)
-        except NotImplementedError as error:
-            way = "say what to score with, for example model=module.network"
-            raise NotImplementedError(f"{type(pl_module).__name__} has no forward: {way}") from error
+        with trainer.precision_plugin.train_step_context():
+            prepared = self.problem.prepare(self.model or pl_module, to_bytes(images), targets)
         batch[self.keys[0]] = prepared.inputs
         self._step = self.problem.evaluate(prepared)
 
@@ -77,22 +78,13 @@ class InvarianceCallback(Callback):
 
     def on_after_backward(self, trainer: Any, pl_module: Any) -> None:
         """Record the slack of a batch whose gradient counts; a training_step that returns None has none."""
-        self._duals.add(self._step.slack)
+        if self._step:
+            self._duals.add(self._step.slack)
 
     def on_train_batch_end(self, trainer: Any, pl_module: Any, outputs: Any, batch: Any, batch_idx: int) -> None:
         """Log gamma, slack and acceptance of each constraint through the loggers of the module."""
-        pl_module.log_dict(self._metrics())
-
-    def _metrics(self) -> dict[str, float | Tensor]:
-        metrics: dict[str, float | Tensor] = {}
-        for k, made in enumerate(self._step.proposals):
-            name = f"_{k}" if len(self._step.proposals) > 1 else ""
-            if made:
-                metrics[f"invaug/gamma{name}"] = self.problem.gamma[k].item()
-                metrics[f"invaug/slack{name}"] = self._step.slack[k].item()
-            if made and made.chain.accepted.numel():
-                metrics[f"invaug/acceptance{name}"] = made.chain.accepted.float().mean()
-        return metrics
+        if self._step:
+            pl_module.log_dict(_metrics_of(self._step, self.problem.gamma))
 
     def state_dict(self) -> dict[str, Any]:
         """Return gamma and the number of batches seen, for the checkpoint."""
@@ -101,6 +93,18 @@ class InvarianceCallback(Callback):
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
         """Restore gamma and the number of batches from a checkpoint."""
         self.problem.load_state_dict(state_dict)
+
+
+def _metrics_of(step: Step, gamma: Tensor) -> dict[str, float | Tensor]:
+    """Return what to log, by name; constraints that cannot bind have nothing to say."""
+    metrics: dict[str, float | Tensor] = {}
+    for k, made in enumerate(step.proposals):
+        end = f"_{k}" if len(step.proposals) > 1 else ""
+        if made:
+            metrics |= {f"invaug/gamma{end}": gamma[k].item(), f"invaug/slack{end}": step.slack[k].item()}
+        if made and made.chain.accepted.numel():
+            metrics[f"invaug/acceptance{end}"] = made.chain.accepted.float().mean()
+    return metrics
 
 
 def _parts_of(batch: Any, keys: tuple[Any, Any]) -> tuple[Any, Any]:
