@@ -50,7 +50,8 @@ def test_the_marked_lines_are_all_that_changes(name, n_changed):
     assert "problem" not in before
     cannot_bind = source.replace("Constraint(sets.mild())", 'Constraint(sets.mild(), float("inf"))')
     found = []
-    for script in (before, cannot_bind, source):
+    binds = source.replace("finish=normalise)", "finish=normalise, gamma_init=1.0)")
+    for script in (before, cannot_bind, binds):
         names = names_in(script)
         torch.manual_seed(0)
         model = names["train"](names["digits"](256), n_epochs=1)

