@@ -374,6 +374,25 @@ def test_bfloat16_trains_and_gamma_follows(tmp_path):
     assert all(parameter.dtype == torch.float32 for parameter in trainer.model.parameters())
 
 
+def test_two_ranks_share_gamma_and_take_the_steps_of_the_plain_trainer(tmp_path):
+    """Real processes and gloo, with accumulated gradients."""
+    ranks = [
+        "-m",
+        "torch.distributed.run",
+        "--standalone",
+        "--nproc-per-node",
+        "2",
+        "-m",
+        "tests.support.trainer_ranks",
+    ]
+    subprocess.run([sys.executable, *ranks, str(tmp_path)], check=True, capture_output=True, cwd=ROOT)  # noqa: S603
+    first, second = (torch.load(tmp_path / f"{rank}.pt", weights_only=True) for rank in range(2))
+    assert same_bits(first, second)
+    torch.testing.assert_close(first["inactive"], first["plain"], rtol=1e-5, atol=1e-6)
+    assert first["gamma"].item() not in (0.0, 0.5)
+    assert not torch.equal(first["active"], first["plain"])
+
+
 # a real fit
 
 
