@@ -23,10 +23,11 @@ from operator import itemgetter
 from pathlib import Path
 
 import torch
+import transformers
 from PIL import Image
 from torch import nn
 from torch.nn import functional as F
-from transformers import Trainer, ViTImageProcessorPil, get_linear_schedule_with_warmup
+from transformers import Trainer, get_linear_schedule_with_warmup
 
 from invaug import Constraint, InvarianceConstrained, sets
 from invaug.integrations.collate import collate_bytes
@@ -53,6 +54,8 @@ from tests.support.transformers_fits import (
 
 ROOT = Path(__file__).parent.parent.parent
 pytestmark = pytest.mark.integrations
+# the one of Pillow, which had another name in the first versions
+PROCESSOR = getattr(transformers, "ViTImageProcessorPil", None) or transformers.ViTImageProcessor
 
 
 def trace_of(trainer):
@@ -118,7 +121,7 @@ def test_the_trainer_does_what_a_loop_of_one_s_own_does(tmp_path, n_steps):
 class WithMeanLoss(Trainer):
     """A Trainer whose loss is a mean, as in many scripts."""
 
-    def compute_loss(self, model, inputs, return_outputs=False, num_items_in_batch=None):
+    def compute_loss(self, model, inputs, return_outputs=False, **others):
         outputs = model(inputs["pixel_values"])
         loss = F.cross_entropy(outputs.logits, inputs["labels"])
         return (loss, outputs) if return_outputs else loss
@@ -332,8 +335,8 @@ def test_a_stream_of_images_trains_and_resumes_like_any_dataset(tmp_path):
 def test_a_processor_without_rescaling_and_normalising_gives_the_bytes(tmp_path):
     """What is left out of the processor goes into `finish`: together they are the processor as it comes."""
     size = {"height": 28, "width": 28}
-    whole = ViTImageProcessorPil(size=size)
-    to_bytes = ViTImageProcessorPil(size=size, do_rescale=False, do_normalize=False)
+    whole = PROCESSOR(size=size)
+    to_bytes = PROCESSOR(size=size, do_rescale=False, do_normalize=False)
     images = [Image.fromarray(image.permute(1, 2, 0).numpy()) for image in real_images(8, 40, 32, 3)]
     found, wanted = (each(images, return_tensors="pt")["pixel_values"] for each in (to_bytes, whole))
     assert found.dtype == torch.uint8
@@ -342,7 +345,7 @@ def test_a_processor_without_rescaling_and_normalising_gives_the_bytes(tmp_path)
 
 
 def test_rows_of_a_processor_train_with_the_default_collator(tmp_path):
-    to_bytes = ViTImageProcessorPil(size={"height": 28, "width": 28}, do_rescale=False, do_normalize=False)
+    to_bytes = PROCESSOR(size={"height": 28, "width": 28}, do_rescale=False, do_normalize=False)
 
     def prepare(rows):
         images = [image.convert("RGB") for image in rows["image"]]
@@ -372,6 +375,17 @@ def test_bfloat16_trains_and_gamma_follows(tmp_path):
     trainer.train()
     assert trainer.problem.gamma.item() not in (0.0, 0.5)
     assert all(parameter.dtype == torch.float32 for parameter in trainer.model.parameters())
+
+
+def test_a_step_that_the_gradient_scaler_skips_has_no_dual_step(tmp_path):
+    """A real scaler, and a gradient that overflows in the first step."""
+    trainer = constrained(tmp_path, max_steps=2, max_grad_norm=0.0)
+    trainer.accelerator.scaler = torch.amp.GradScaler("cpu")
+    factors = iter([math.inf, 1.0])
+    trainer.model.classifier.weight.register_hook(lambda gradient: gradient * next(factors))
+    trainer.train()
+    first, second = logged(trainer, "invaug/gamma")
+    assert first == 0.5 != second
 
 
 def test_two_ranks_share_gamma_and_take_the_steps_of_the_plain_trainer(tmp_path):

@@ -56,7 +56,7 @@ class InvarianceTrainer(Trainer):
         """Return the loss of the Trainer; while training, on the views that the problem has chosen."""
         _check_inputs(inputs, model.training)
         if not model.training:
-            return super().compute_loss(model, inputs, return_outputs, num_items_in_batch)
+            return super().compute_loss(model, inputs, return_outputs, num_items_in_batch=num_items_in_batch)
         batch = self.problem.prepare(model, to_bytes(inputs["pixel_values"]), inputs["labels"])
         views = {**inputs, "pixel_values": batch.inputs, "labels": batch.targets}
         loss, outputs = self._scaled_loss(model, views, num_items_in_batch)
@@ -72,9 +72,9 @@ class InvarianceTrainer(Trainer):
         """
         scaled = self.compute_loss_func or getattr(self, "loss_is_scaled_for_ga", None) is not None
         if scaled or n_images is None:
-            return super().compute_loss(model, inputs, True, n_images)
+            return super().compute_loss(model, inputs, return_outputs=True, num_items_in_batch=n_images)
         n = len(inputs["labels"]) * (self.accelerator.num_processes if self.args.average_tokens_across_devices else 1)
-        loss, outputs = super().compute_loss(model, inputs, True)
+        loss, outputs = super().compute_loss(model, inputs, return_outputs=True)
         return loss * (n / n_images), outputs
 
     def log(self, logs: dict[str, float], *args: Any, **others: Any) -> None:
