@@ -10,6 +10,7 @@ from typing import Any
 
 import torch
 from torch import Tensor, nn
+from torch.utils.hooks import RemovableHandle
 
 from invaug.checks import check_type, require
 from invaug.integrations.common import DualSteps, check_version, logits_of, to_bytes
@@ -68,10 +69,11 @@ class InvarianceTrainer(Trainer):
         """Return the loss of a batch as its share of the `n_images` of an optimiser step, and the model's answer.
 
         The Trainer leaves the share to the model, but most image models ignore it, and their gradient grows with the
-        accumulation steps. So they are asked for the mean; a loss function of the user's own is not.
+        accumulation steps. So they are asked for the mean. What the user has said of the scale is left as it is.
         """
-        scaled = self.compute_loss_func or getattr(self, "loss_is_scaled_for_ga", None) is not None
-        if scaled or n_images is None:
+        # the first versions do not know the attribute, whatever a subclass says
+        says_so = hasattr(Trainer, "loss_is_scaled_for_ga") and self.loss_is_scaled_for_ga is not None
+        if says_so or self.compute_loss_func or n_images is None:
             return super().compute_loss(model, inputs, return_outputs=True, num_items_in_batch=n_images)
         n = len(inputs["labels"]) * (self.accelerator.num_processes if self.args.average_tokens_across_devices else 1)
         loss, outputs = super().compute_loss(model, inputs, return_outputs=True)
@@ -89,22 +91,25 @@ class _DualCallback(TrainerCallback):
 
     def __init__(self, duals: DualSteps) -> None:
         self.duals, self.start = duals, _state_of(duals.problem)
+        self.handle: RemovableHandle | None = None
 
-    def on_train_begin(self, args: Any, state: Any, control: Any, **others: Any) -> None:
+    def on_train_begin(self, args: Any, state: Any, control: Any, optimizer: Any = None, **others: Any) -> None:
         """Go on where the checkpoint ended; a training that is not resumed starts anew."""
-        self.duals.forget()
-        self.duals.problem.to(args.device)  # a `finish` with buffers
         _load(self.duals.problem, state.stateful_callbacks.get(STATE, self.start))
-
-    def on_optimizer_step(self, args: Any, state: Any, control: Any, optimizer: Any = None, **others: Any) -> None:
-        """Take the dual step, unless the step of the optimiser was skipped."""
-        if getattr(optimizer, "step_was_skipped", False):
-            self.duals.forget()
-        self.duals.take()
+        self.duals.problem.to(args.device)  # a `finish` with buffers
+        self.duals.forget()
+        self.on_train_end()  # of a training that was interrupted
+        self.handle = self.duals.follow(optimizer)
 
     def on_step_end(self, args: Any, state: Any, control: Any, **others: Any) -> None:
         """Hand over what the next checkpoint must hold."""
+        self.duals.forget()  # a step that a gradient scaler skipped
         state.stateful_callbacks[STATE] = _state_of(self.duals.problem)
+
+    def on_train_end(self, *args: Any, **others: Any) -> None:
+        """Let go of the optimiser."""
+        if self.handle:
+            self.handle.remove()
 
 
 def _metrics(problem: InvarianceConstrained, step: Step) -> dict[str, float]:
