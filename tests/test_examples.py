@@ -49,12 +49,12 @@ def test_the_marked_lines_are_all_that_changes(name, n_changed):
     assert source.count("# added") + source.count("# was: ") - 2 == n_changed  # the docstring names both
     assert "problem" not in before
     cannot_bind = source.replace("Constraint(sets.mild())", 'Constraint(sets.mild(), float("inf"))')
-    found = []
+    rows, found = names_in(source)["digits"](256), []
     binds = source.replace("finish=normalise)", "finish=normalise, gamma_init=1.0)")
     for script in (before, cannot_bind, binds):
-        names = names_in(script)
+        train = names_in(script)["train"]
         torch.manual_seed(0)
-        model = names["train"](names["digits"](256), n_epochs=1)
+        model = train(rows, n_epochs=1)
         found.append(model.state_dict())
     assert same_bits(found[0], found[1])
     assert not same_bits(found[0], found[2])

@@ -10,6 +10,24 @@ if find_spec("transformers") is None or find_spec("datasets") is None:
     reason = "NOT TRAINED WITH HUGGING FACE: transformers is not installed; `make integrations` installs it"
     pytest.skip(reason, allow_module_level=True)
 
+# first, because it makes torchvision importable where it is installed
+from tests.support.transformers_fits import (
+    Recorder,
+    beit,
+    collate_normalised,
+    colour_vit,
+    constrained,
+    digits,
+    gradient_of,
+    make_problem,
+    normalise,
+    plain,
+    resnet,
+    restored_vit,
+    vit,
+)
+
+# isort: split
 import importlib
 import json
 import math
@@ -36,21 +54,6 @@ from invaug.integrations.huggingface import InvarianceTrainer
 from tests.support import trainer_process
 from tests.support.images import real_images
 from tests.support.problems import copy_of, same_bits, train_step
-from tests.support.transformers_fits import (
-    Recorder,
-    beit,
-    collate_normalised,
-    colour_vit,
-    constrained,
-    digits,
-    gradient_of,
-    make_problem,
-    normalise,
-    plain,
-    resnet,
-    restored_vit,
-    vit,
-)
 
 ROOT = Path(__file__).parent.parent.parent
 pytestmark = pytest.mark.integrations

@@ -9,10 +9,7 @@ import signal
 from pathlib import Path
 from typing import Any
 
-from transformers import TrainerCallback
-
-from invaug.integrations.huggingface import InvarianceTrainer
-from tests.support.transformers_fits import constrained, digits, resnet
+from tests.support.transformers_fits import InvarianceTrainer, TrainerCallback, constrained, digits, resnet
 
 
 class Kill(TrainerCallback):

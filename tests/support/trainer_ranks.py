@@ -8,9 +8,8 @@ import sys
 from pathlib import Path
 
 import torch
-from transformers import Trainer
 
-from tests.support.transformers_fits import constrained, make_problem, plain, vit
+from tests.support.transformers_fits import Trainer, constrained, make_problem, plain, vit
 
 SETTINGS = {
     "max_steps": 4,
