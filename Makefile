@@ -105,8 +105,8 @@ ray: .venv/dev
 integrations .venv-integrations/ready: BIN := .venv-integrations/bin
 integrations: .venv-integrations/ready
 	@$(BIN)/pip list 2>/dev/null | grep -E "^(torch|torchvision|lightning|transformers|datasets|accelerate|timm) "
-	$(PYTEST) tests/integrations
-	$(PYTEST) tests/test_doctests.py tests/test_docs.py::test_python_blocks_of_the_page_run -k "integrations or lightning or huggingface or timm"
+	$(PYTEST) tests/integrations tests/test_examples.py
+	$(PYTEST) tests/test_doctests.py tests/test_docs.py::test_python_blocks_of_the_page_run -k "integrations or lightning or huggingface or timm or own-loop"
 
 loggers: .venv/dev
 	$(call install,-e '.[wandb]' -e '.[mlflow]')

@@ -149,6 +149,7 @@ def runnable(block: str) -> bool:
 
 @pytest.mark.filterwarnings("ignore:`isinstance.treespec, LeafSpec.` is deprecated")  # two of Lightning's own
 @pytest.mark.filterwarnings("ignore:The 'train_dataloader' does not have many workers")
+@pytest.mark.filterwarnings("ignore:'pin_memory' argument is set as true but no accelerator is found")  # transformers
 @pytest.mark.parametrize("page", PAGES, ids=name_of)
 def test_python_blocks_of_the_page_run(
     page: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, request: pytest.FixtureRequest

@@ -108,9 +108,14 @@ class DualSteps:
     def __init__(self, problem: InvarianceConstrained) -> None:
         self.problem = problem
         self.slacks: list[Tensor] = []
+        self._gamma = problem.gamma.clone()
 
     def add(self, slack: Tensor) -> None:
         """Record the slack of a batch whose gradient was added to the others."""
+        if self.slacks and not torch.equal(self.problem.gamma, self._gamma):
+            way = "do not call dual_step for each micro-batch, it is called here when the optimiser steps"
+            raise RuntimeError(f"gamma has moved between two steps of the optimiser: {way}")
+        self._gamma = self.problem.gamma.clone()
         self.slacks.append(slack)
 
     def forget(self) -> None:
@@ -128,7 +133,8 @@ class DualSteps:
 
         A gradient scaler that finds infinite gradients does not call `step`, or tells a fused optimiser to do nothing.
         """
-        return optimizer.register_step_post_hook(self._after_step)
+        inner = getattr(optimizer, "optimizer", optimizer)  # accelerate's wrapper has no hooks
+        return inner.register_step_post_hook(self._after_step)
 
     def _after_step(self, optimizer: Optimizer, *_: Any) -> None:
         skipped = getattr(optimizer, "found_inf", None)
