@@ -7,7 +7,7 @@ from statistics import fmean
 from invaug.lab.report.intervals import Estimate, estimate
 from invaug.lab.reproduce.claims import FEWEST_SEEDS
 from invaug.lab.reproduce.outcome import Outcome
-from invaug.lab.reproduce.proof import TABLE
+from invaug.lab.reproduce.proof import TABLE, label_of
 
 BySeed = Mapping[int, float]
 POINTS = 100  # accuracy is measured as a share
@@ -85,28 +85,20 @@ def regrets(found: Outcome, arm: str) -> list[Regret]:
 
 
 def choose(found: Outcome, arm: str) -> dict[str, float]:
-    """Return the settings of an arm with the best held-out accuracy, by the mean over the tasks it was tried on.
-
-    The learning rate is chosen with the arm's usual other settings; these at the learning rate they were varied at.
-    """
+    """Return the settings of an arm with the best held-out accuracy, by the mean over the tasks it was tried on."""
     entry = TABLE[found.experiment.name]
     rates = {rate: _held_out(found, arm, {"lr": rate}) for rate in entry["vary"]["lr"]}
     best = {"lr": max(rates, key=lambda rate: rates[rate])}
-    for tried in entry.get("more", {}).get(arm, []):
-        key = next(key for key in tried if key != "lr")
-        candidates = {each[key]: _held_out(found, arm, each) for each in entry["more"][arm]}
-        candidates[USUAL[key]] = _held_out(found, arm, {"lr": tried["lr"]})
-        best[key] = max(candidates, key=lambda value: candidates[value])
+    strengths = entry.get("more", {}).get(arm, [])
+    if strengths:
+        key = next(iter(strengths[0]))
+        best[key] = max(strengths, key=lambda tried: _held_out(found, arm, tried))[key]
     return best
-
-
-USUAL = {"magnitude": 9, "level": 0.35}
-"""The settings that are varied besides the learning rate, as they are while it is chosen."""
 
 
 def _held_out(found: Outcome, arm: str, variation: Mapping[str, float]) -> float:
     entry = TABLE[found.experiment.name]
-    (set_name,), words = entry.get("sets", [""]), [f"{key}-{value:g}" for key, value in variation.items()]
-    columns = [accuracy(found, task, set_name, arm, *words) for task in entry["tasks"]]
+    (set_name,) = entry.get("sets", [""])
+    columns = [accuracy(found, label_of(task, set_name, arm, variation)) for task in entry["tasks"]]
     values = [value for column in columns for value in column.values()]
     return fmean(values) if values else -1.0

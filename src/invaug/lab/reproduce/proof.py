@@ -48,7 +48,7 @@ def variations(entry: Entry, arm: str) -> list[Mapping[str, float]]:
 
 
 def cell(entry: Entry, task: str, set_name: str, arm: str, variation: Mapping[str, float]) -> Cell:
-    """Return one cell; its label lists what it is made of."""
+    """Return one cell."""
     settings = {
         **TABLE["shared"],
         "data": task,
@@ -59,8 +59,17 @@ def cell(entry: Entry, task: str, set_name: str, arm: str, variation: Mapping[st
         **chosen(entry, arm),
         **variation,
     }
+    return Cell(label_of(task, set_name, arm, variation), _settled(settings))
+
+
+def label_of(task: str, set_name: str, arm: str, variation: Mapping[str, float]) -> str:
+    """Return the label of a cell: what it is made of.
+
+    >>> label_of("cifar10", "", "plain", {"lr": 0.1})
+    'cifar10-plain-lr-0.1'
+    """
     words = [f"{key}-{value:g}" for key, value in variation.items()]
-    return Cell("-".join([task, *([set_name] if set_name else []), arm, *words]), _settled(settings))
+    return "-".join([task, *([set_name] if set_name else []), arm, *words])
 
 
 def chosen(entry: Entry, arm: str) -> Settings:

@@ -7,7 +7,7 @@ from invaug.lab.report.document import Bars, Drawing, Figure, Lines, Rule, Serie
 from invaug.lab.report.intervals import estimate
 from invaug.lab.reproduce.findings import POINTS, Difference, accuracy, choose, difference, mean_over, regrets
 from invaug.lab.reproduce.outcome import Outcome
-from invaug.lab.reproduce.proof import EQUAL_PASSES, TABLE
+from invaug.lab.reproduce.proof import EQUAL_PASSES, TABLE, label_of, variations
 
 OURS = "invaug"
 Part = Table | Figure | str
@@ -233,9 +233,18 @@ def cap(found: Outcome) -> Iterator[Part]:
 def rates(found: Outcome) -> Iterator[Part]:
     """What was chosen, and all that was tried."""
     entry = TABLE[found.experiment.name]
-    arms = [arm for arm in entry["arms"] if any(row.cell.split("-lr-")[0].endswith(arm) for row in found.rows)]
-    yield "chosen: " + "; ".join(f"{arm} {_in_words(choose(found, arm))}" for arm in arms) + "."
-    yield found.table()
+    (set_name,), lines, words = entry.get("sets", [""]), [], []
+    for arm in entry["arms"]:
+        tried = variations(entry, arm)
+        labels = [label_of(task, set_name, arm, each) for each in tried for task in _tasks(found, arm)]
+        if all(accuracy(found, label) for label in labels):
+            words.append(f"{arm} {_in_words(choose(found, arm))}")
+        for each in tried:
+            cells = [accuracy(found, label_of(task, set_name, arm, each)) for task in entry["tasks"]]
+            if any(cells):
+                lines.append((arm, _in_words(each), *map(_mean_text, cells)))
+    yield f"chosen: {'; '.join(words) or 'nothing yet'}."
+    yield Table("Held-out accuracy (%)", ("arm", "settings", *entry["tasks"]), tuple(lines))
 
 
 def _in_words(settings: Mapping[str, float]) -> str:
