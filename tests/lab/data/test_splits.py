@@ -107,3 +107,14 @@ def test_a_class_of_one_image_cannot_be_split(tmp_path: Path) -> None:
 def test_a_class_of_two_images_has_one_to_train_on_and_one_to_test(tmp_path: Path) -> None:
     dataset = load_dataset(str(write_images(tmp_path / "pets", {"cat": 2, "dog": 25})))
     assert [split.targets.bincount().tolist() for split in (dataset.train, dataset.test)] == [[1, 20], [1, 5]]
+
+
+def test_a_number_of_images_is_the_same_share_of_every_class(tmp_path):
+    targets = np.repeat([0, 1, 2], [40, 80, 120])
+    pixels = np.zeros((240, 4, 4), np.uint8)
+    np.savez(tmp_path / "d.npz", x_train=pixels, y_train=targets, x_test=pixels[:3], y_test=targets[[0, 40, 239]])
+    some = load_dataset(str(tmp_path / "d.npz"), images=60)
+    assert torch.bincount(some.train.targets).tolist() == [10, 20, 30]
+    assert len(load_dataset(str(tmp_path / "d.npz"), images=240).train) == 240
+    with pytest.raises(UserError, match=r"images must be at most 240, the number of training images of .*, got 241"):
+        load_dataset(str(tmp_path / "d.npz"), images=241)

@@ -26,7 +26,7 @@ def invoke(*words: str) -> tuple[int, str]:
         (["table-1", "--list"], "--list shows every experiment: leave out table-1"),
         ([], "name an experiment, for example table-1"),
         (["table-1", "--scale", "smal"], "unknown scale smal, did you mean small?"),
-        (["pilot", "--scale", "full"], "pilot cannot run yet: at full scale the levels are the published ones"),
+        (["pilot", "--scale", "full"], "pilot has no full scale: at full scale the levels are the published ones"),
         (["table-1", "--only", "cifar10-non"], "no cell of table-1 is called cifar10-non, did you mean cifar10-none"),
         (["table-1", "--without", "*"], "nothing is left of table-1"),
     ],

@@ -30,7 +30,7 @@ def test_the_page_says_what_is_still_to_be_run(tmp_path):
     text = page.write_page(tmp_path)
     assert all(f"\n## {name}: " in text for name in NAMES)
     assert "Small scale: not run yet: `invaug reproduce figure-dual --scale small`." in text
-    assert "cannot run yet: at full scale the levels are the published ones" in text
+    assert "Full scale: none: at full scale the levels are the published ones" in text
 
 
 def test_the_page_in_docs_is_the_one_the_results_make():

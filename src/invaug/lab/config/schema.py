@@ -33,7 +33,8 @@ class Data(Record):
     data_dir: Path | None = Field(None, description="folder of downloaded datasets [env: INVAUG_DATA]")
     fraction: float = Field(1.0, gt=0, le=1, description="share of the training images to use")
     per_class: int | None = Field(None, ge=1, description="training images to use per class")
-    subset: Literal["random", "first"] = Field("random", description="which images fraction and per_class take")
+    images: int | None = Field(None, ge=1, description="training images to use, the same share of every class")
+    subset: Literal["random", "first"] = Field("random", description="which images fraction, per_class and images take")
     val_fraction: float = Field(0.0, ge=0, lt=1, description="share of the training images held out for validation")
     val_fold: int = Field(0, ge=0, description="which part of that size is held out, counted from 0")
     image_size: int | None = Field(None, ge=1, le=8192, description="side to resize images to")
@@ -48,8 +49,11 @@ class Data(Record):
 
     @model_validator(mode="after")
     def _check(self) -> Data:
-        if self.fraction < 1 and self.per_class is not None:
-            raise ValueError(f"give fraction or per_class, not both: got {self.fraction} and {self.per_class}")
+        given = {"fraction": self.fraction if self.fraction < 1 else None}
+        given |= {"per_class": self.per_class, "images": self.images}
+        several = [f"{key} {value}" for key, value in given.items() if value is not None]
+        if len(several) > 1:
+            raise ValueError(f"give one of fraction, per_class and images, got {' and '.join(several)}")
         fold, share = self.val_fold, self.val_fraction
         if fold and not share:
             raise ValueError(f"val_fold {fold} needs a share to hold out: set val_fraction, for example 0.2")

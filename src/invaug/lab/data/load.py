@@ -52,6 +52,7 @@ def load_dataset(
     data_dir: Path | None = None,
     fraction: float = 1.0,
     per_class: int | None = None,
+    images: int | None = None,
     subset: Subset = "random",
     val_fraction: float = 0.0,
     val_fold: int = 0,
@@ -72,6 +73,7 @@ def load_dataset(
         data_dir: Where known datasets are stored or downloaded to; else INVAUG_DATA, else the user's cache.
         fraction: Share of the training images of each class that is used.
         per_class: Number of training images of each class that is used.
+        images: About how many training images are used, the same share of every class.
         subset: Which images these are: random ones, or the first, in a folder by name.
         val_fraction: Share of those that is held out for choices.
         val_fold: Which part of that size is held out, counted from 0: the folds of a cross-validation.
@@ -85,6 +87,9 @@ def load_dataset(
     options = _Options(data_dir, image_size, download, on_bad, max_bad, grey_range)
     name, classes, train, val, test = _find_parts(data, options)
     test = test if with_test else test.take(np.arange(1))
+    if images is not None and images > len(train):
+        raise UserError(f"images must be at most {len(train)}, the number of training images of {data}, got {images}")
+    fraction = images / len(train) if images else fraction
     train = splits.take_subset(train, classes, fraction, per_class, seed, first=subset == "first")
     if val_fraction and val is not None:
         raise UserError(f"{data} has validation images of its own: leave out val_fraction, got {val_fraction}")

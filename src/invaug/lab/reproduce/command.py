@@ -95,7 +95,8 @@ def _entry_lines(entry: Mapping[str, Any]) -> Iterator[str]:
     for scale in SCALES[::-1]:
         at = entry[scale]
         cost = _duration(3600 * at["hours"]) if at["hours"] else "all shared with other experiments"
-        yield f"{scale}: {at['runs']} runs, {'cannot run yet' if at['lacks'] else cost}, {at['done']} done"
+        if not at["lacks"]:
+            yield f"{scale}: {at['runs']} runs, {cost}, {at['done']} done"
 
 
 def _print_plan(request: Request, as_json: bool) -> None:

@@ -54,7 +54,7 @@ def _scale(found: Outcome) -> Iterator[str]:
     scale, command = found.scale.capitalize(), f"`invaug reproduce {found.experiment.name} --scale {found.scale}`"
     if not found.rows:
         lacks = found.plan.lacks
-        yield f"{scale} scale: {f'cannot run yet: {escaped(lacks)}' if lacks else f'not run yet: {command}'}."
+        yield f"{scale} scale: {f'none: {escaped(lacks)}' if lacks else f'not run yet: {command}'}."
     else:
         yield from (f"{scale} scale, {command}:", "", to_markdown(found.table()))
         for figure in figures(found):

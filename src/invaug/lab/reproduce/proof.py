@@ -12,7 +12,7 @@ from invaug.levels import Resilient
 
 TABLE = read_table("proof")
 NAMES = [name for name, entry in TABLE.items() if "question" in entry]
-ONE_SIZE = "it has one size, the small one"
+ONE_SIZE = "leave out --scale full"
 EQUAL_PASSES = "equal-passes"
 """The end of the labels of cells with as many epochs as cost what plain training costs."""
 Entry = Mapping[str, Any]

@@ -107,7 +107,7 @@ def find_scale(name: str) -> Scale:
 def check(request: Request) -> None:
     """Refuse what cannot run before anything is trained; nothing else is ever trained instead."""
     if request.plan.lacks:
-        raise UserError(f"{request.experiment.name} cannot run yet: {request.plan.lacks}")
+        raise UserError(f"{request.experiment.name} has no {request.scale} scale: {request.plan.lacks}")
     if not request.cells():
         raise UserError(f"nothing is left of {request.experiment.name}: --without leaves out every cell")
 
@@ -117,7 +117,8 @@ def estimate_seconds(settings: Mapping[str, Any], scale: Scale) -> float:
     given, speeds = build(settings), COSTS["microseconds"][scale]
     data, name = given.data, given.data.name.partition("+")[0]
     there, tested, n_classes = COSTS["images"].get(name, COSTS["images"]["unknown"])
-    used = min(data.per_class * n_classes if data.per_class else there * data.fraction, there)
+    asked = data.per_class * n_classes if data.per_class else data.images or there * data.fraction
+    used = min(asked, there)
     train, test = used * (1 - data.val_fraction), used * data.val_fraction or tested
     config = resolve(given, Facts(("",) * n_classes, int(train)))
     one = 1e-6 * speeds.get(config.model.name, speeds["unknown"])

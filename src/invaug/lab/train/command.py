@@ -34,7 +34,7 @@ from invaug.lab.train.state import Training, prepare
 from invaug.lab.train.summary import Measured, summarise, table_row
 
 READ_DATA = (
-    *("data_dir", "fraction", "per_class", "subset", "val_fraction", "val_fold"),
+    *("data_dir", "fraction", "per_class", "images", "subset", "val_fraction", "val_fold"),
     *("image_size", "inputs", "on_bad", "max_bad"),
 )
 
