@@ -176,3 +176,26 @@ def test_a_step_that_the_gradient_scaler_skips_has_no_dual_step(fused):
         scaler.update()
         found.append((bool(weight.detach().any()), problem.gamma.item()))
     assert found == [(False, 1.0), (True, 1.1)]
+
+
+@pytest.mark.parametrize("each_batch", [True, False])
+def test_a_scheduler_that_steps_for_each_micro_batch_is_refused(each_batch):
+    problem = InvarianceConstrained(Constraint(sets.wide(), epsilon=0.8))
+    optimizer, duals = torch.optim.SGD([torch.nn.Parameter(torch.zeros(1))], lr=1.0), DualSteps(problem)
+    schedule = torch.optim.lr_scheduler.LinearLR(optimizer, 1.0, 0.1, 100)
+    duals.follow(optimizer)
+    optimizer.step()
+
+    def train() -> None:
+        for i in range(6):
+            duals.add(torch.tensor([0.1]))
+            if i % 2:
+                optimizer.step()
+            if i % 2 or each_batch:
+                schedule.step()
+
+    if not each_batch:
+        train()
+        return
+    with pytest.raises(RuntimeError, match=r"learning rate has moved .*: call scheduler.step\(\) after optimizer.step"):
+        train()

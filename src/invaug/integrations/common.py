@@ -109,13 +109,19 @@ class DualSteps:
         self.problem = problem
         self.slacks: list[Tensor] = []
         self._gamma = problem.gamma.clone()
+        self._groups: list[dict[str, Any]] = []
+        self._rates: list[float] = []
 
     def add(self, slack: Tensor) -> None:
         """Record the slack of a batch whose gradient was added to the others."""
         if self.slacks and not torch.equal(self.problem.gamma, self._gamma):
             way = "do not call dual_step for each micro-batch, it is called here when the optimiser steps"
             raise RuntimeError(f"gamma has moved between two steps of the optimiser: {way}")
-        self._gamma = self.problem.gamma.clone()
+        rates = [float(group["lr"]) for group in self._groups]
+        if self.slacks and rates != self._rates:
+            way = "call scheduler.step() after optimizer.step(), not for each micro-batch"
+            raise RuntimeError(f"the learning rate has moved between two steps of the optimiser: {way}")
+        self._gamma, self._rates = self.problem.gamma.clone(), rates
         self.slacks.append(slack)
 
     def forget(self) -> None:
@@ -134,6 +140,7 @@ class DualSteps:
         A gradient scaler that finds infinite gradients does not call `step`, or tells a fused optimiser to do nothing.
         """
         inner = getattr(optimizer, "optimizer", optimizer)  # accelerate's wrapper has no hooks
+        self._groups = inner.param_groups
         return inner.register_step_post_hook(self._after_step)
 
     def _after_step(self, optimizer: Optimizer, *_: Any) -> None:
