@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import math
 import re
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -176,7 +177,7 @@ def test_the_accuracies_of_the_page_are_recomputed_from_the_rows_by_numpy_and_sc
     page = (ROOT / "docs" / "compare.md").read_text(encoding="utf-8")
     rows = rows_of("compare")
     if not rows:
-        assert "*compare*: not run yet" in page
+        assert "*compare*: not run yet, so nothing is claimed" in page
         return
     columns, *lines = table_after(page, "compare")
     for line in lines:
@@ -189,3 +190,96 @@ def test_the_accuracies_of_the_page_are_recomputed_from_the_rows_by_numpy_and_sc
                 assert numbers_in(text) == pytest.approx(values, abs=0.0051)
             else:
                 assert text == "–"
+
+
+def made_up_results(name: str, folder: Path) -> dict[tuple[str, int], float]:
+    """Write rows with accuracies from a generator, and return these."""
+    rng, plan = np.random.default_rng(len(name)), find(name).plans["small"]
+    numbers = {(cell.label, seed): rng.normal(0.7, 0.05) for cell in plan.cells for seed in range(plan.seeds)}
+    others = {"passes": 3e5, "gamma": 0.5, "entropy": 2.6, "train_loss": 0.1}
+    rows = [row(label, seed, test_accuracy=value, **others) for (label, seed), value in numbers.items()]
+    path = folder / name / "small.jsonl"
+    path.parent.mkdir(parents=True)
+    path.write_text("".join(f"{each.line()}\n" for each in rows))
+    return numbers
+
+
+@pytest.fixture(scope="module")
+def made_up_page(tmp_path_factory) -> tuple[str, dict[str, dict[tuple[str, int], float]], Path]:
+    folder = tmp_path_factory.mktemp("results")
+    numbers = {name: made_up_results(name, folder) for name in proof.NAMES}
+    return proof_page.write_page(folder), numbers, folder
+
+
+def of(numbers: dict[tuple[str, int], float], label: str) -> np.ndarray:
+    return np.array([value for (cell, _), value in sorted(numbers.items()) if cell == label])
+
+
+def tables(page: str, heading: str) -> list[dict[tuple[str, ...], dict[str, str]]]:
+    """Return the tables of a section: by the texts before the numbers, a row by its columns."""
+    section = page[page.index(f"\n## {heading}\n") + 1 :].partition("\n## ")[0]
+    found = []
+    for block in re.findall(r"(?:^\|.*\n)+", section, re.MULTILINE):
+        head, _, *lines = [[cell.strip() for cell in line.strip("|\n").split("|")] for line in block.splitlines()]
+        found.append([dict(zip(head, line, strict=True)) for line in lines])
+    return found
+
+
+def test_differences_for_equal_passes_are_between_arms_of_equal_passes(made_up_page):
+    page, numbers, _ = made_up_page
+    _, epochs, passes = tables(page, "compare")
+    for table, suffix in ((epochs, ""), (passes, f"-{proof.EQUAL_PASSES}")):
+        by_arm = {line["invaug minus"]: line for line in table}
+        for arm, rival, tasks in (
+            ("basic", "basic", ["cifar10", "svhn", "fashion-mnist", "cifar100"]),
+            ("two-views", f"two-views{suffix}", ["cifar10", "fashion-mnist"]),
+        ):
+            ours, theirs = (
+                100 * np.mean([of(numbers["compare"], f"{task}-{name}") for task in tasks], axis=0)
+                for name in (f"invaug{suffix}", rival)
+            )
+            low, high = stats.ttest_rel(ours, theirs).confidence_interval()
+            assert numbers_in(by_arm[arm]["mean"]) == pytest.approx([(low + high) / 2, (high - low) / 2], abs=0.0051)
+            verdict = "not decided" if low <= 0 <= high else f"shown to be {'above' if low > 0 else 'below'}"
+            assert by_arm[arm]["verdict"] == verdict
+        assert by_arm["two-views"]["svhn"] == "–"
+
+
+def test_regrets_of_the_page_are_those_of_numpy(made_up_page):
+    page, numbers, _ = made_up_page
+    regret, accuracies = tables(page, "safety")
+    assert len(accuracies) == 32
+    entry, worst = proof.TABLE["safety"], []
+    for task in entry["tasks"]:
+        for set_name in entry["sets"]:
+            none, plain = of(numbers["safety"], f"{task}-basic"), of(numbers["safety"], f"{task}-{set_name}-plain")
+            best = none if none.mean() >= plain.mean() else plain
+            worst.append(100 * (best - of(numbers["safety"], f"{task}-{set_name}-invaug")))
+    means = np.mean(worst, axis=0)
+    half = stats.t.ppf(0.975, 4) * stats.sem(means)
+    (line,) = [each for each in regret if each["arm"] == "invaug"]
+    assert numbers_in(line["mean regret"]) == pytest.approx([means.mean(), half], abs=0.051)
+    assert float(line["worst regret"]) == pytest.approx(max(each.mean() for each in worst), abs=0.051)
+
+
+def test_chains_are_compared_with_uniform_draws_of_the_same_arm(made_up_page):
+    page, numbers, _ = made_up_page
+    (table,) = tables(page, "lambda-c")
+    assert len(table) == 12
+    for line in table:
+        label = f"{line['dataset']}-{line['arm']}-n\\_steps".replace("\\", "")
+        ours, uniform = (of(numbers["lambda-c"], f"{label}-{n}") for n in (line["transitions"], 0))
+        if line["transitions"] == "0":
+            assert line["minus uniform"] == "–"
+        else:
+            low, high = stats.ttest_rel(100 * ours, 100 * uniform).confidence_interval()
+            assert numbers_in(line["minus uniform"])[0] == pytest.approx((low + high) / 2, abs=0.0051)
+
+
+def test_every_experiment_has_a_verdict_a_table_and_a_figure(made_up_page):
+    page, _, folder = made_up_page
+    figures = proof_page.draw_figures(folder)
+    for name in ("compare", "safety", "auto", "lambda-c", "compare-frozen"):
+        assert tables(page, name)
+        assert any(f"compare/{figure}" in page for figure in figures if figure.startswith(name))
+        assert all(text.startswith("<svg") for text in figures.values())

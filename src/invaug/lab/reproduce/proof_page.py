@@ -77,4 +77,4 @@ def headline(found: Mapping[str, Outcome]) -> Iterator[str]:
     """Return what the experiments about accuracy and safety say, in a sentence each."""
     for name in ("compare", "safety"):
         verdicts = [part for part in SECTIONS[name](found[name]) if isinstance(part, str)] if found[name].rows else []
-        yield f"- *{name}*: {verdicts[0] if verdicts else 'not run yet.'}"
+        yield f"- *{name}*: {verdicts[0] if verdicts else 'not run yet, so nothing is claimed.'}"

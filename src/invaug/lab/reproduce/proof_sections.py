@@ -1,11 +1,21 @@
 """The sections of docs/compare.md, one function per kind of experiment: a verdict in words, tables, a figure."""
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
+from itertools import product
 from statistics import fmean
 
 from invaug.lab.report.document import Bars, Drawing, Figure, Lines, Rule, Series, Table
 from invaug.lab.report.intervals import estimate
-from invaug.lab.reproduce.findings import POINTS, Difference, accuracy, choose, difference, mean_over, regrets
+from invaug.lab.reproduce.findings import (
+    POINTS,
+    Difference,
+    Regret,
+    accuracy,
+    choose,
+    difference,
+    mean_over,
+    regrets,
+)
 from invaug.lab.reproduce.outcome import Outcome
 from invaug.lab.reproduce.proof import EQUAL_PASSES, TABLE, label_of, variations
 
@@ -18,90 +28,73 @@ Part = Table | Figure | str
 
 def compare(found: Outcome) -> Iterator[Part]:
     """Accuracy by arm and dataset, and what invaug is above each arm."""
-    entry = TABLE[found.experiment.name]
-    yield _verdict_of_comparison(found)
+    arms = [arm for arm in TABLE[found.experiment.name]["arms"] if arm != OURS]
+    overall = {arm: made for arm in arms if (made := _over_tasks(found, arm))}
+    words = [f"{arm} {each.text} ({each.verdict})" for arm, each in overall.items()]
+    yield f"invaug minus each arm, in points of accuracy over its datasets: {'; '.join(words) or 'no runs yet'}."
     yield _accuracies(found)
     for suffix, title in (("", "equal epochs"), (f"-{EQUAL_PASSES}", "equal passes")):
-        table = _differences(found, suffix, title)
-        if table.rows:
-            yield table
-    bars = {arm: _over_tasks(found, arm) for arm in entry["arms"] if arm != OURS}
-    there = {arm: made for arm, made in bars.items() if made}
-    if there:
-        key, title = f"{found.experiment.name}-differences", "invaug minus each arm, mean over datasets (points)"
-        names, ends = tuple(there), tuple(each.of.interval for each in there.values())
-        means = tuple(each.of.mean for each in there.values())
-        drawing = Bars("points", names, (("invaug minus arm", means),), Rule(0.0, "equal"), whiskers=ends)
-        yield _figure(key, title, drawing)
+        lines = tuple(_difference_line(found, arm, suffix) for arm in arms)
+        columns = ("invaug minus", *TABLE[found.experiment.name]["tasks"], "mean", "verdict")
+        if any(any(line[1:]) for line in lines):
+            yield Table(f"Difference in points for {title}, paired by seed", columns, lines)
+    if overall:
+        title = "invaug minus each arm, mean over datasets (points)"
+        yield _figure(f"{found.experiment.name}-differences", title, _difference_bars(overall))
 
 
 def _tasks(found: Outcome, arm: str) -> list[str]:
+    """Return the datasets that an arm is trained on."""
     entry = TABLE[found.experiment.name]
     return [task for task in entry["tasks"] if task in entry.get("only_on", {}).get(arm, [task])]
 
 
+def _rival(found: Outcome, arm: str, suffix: str) -> str:
+    """Return the arm to compare with: where passes are equal, its own version with as many passes."""
+    return f"{arm}{suffix}" if arm in TABLE[found.experiment.name].get("equal_passes", []) else arm
+
+
 def _over_tasks(found: Outcome, arm: str, suffix: str = "") -> Difference | None:
     """Return invaug minus an arm in the mean over the datasets of the arm."""
-    tasks = _tasks(found, arm)
-    ours = mean_over([accuracy(found, task, f"{OURS}{suffix}") for task in tasks])
-    return difference(ours, mean_over([accuracy(found, task, arm) for task in tasks]), found.seeds)
+    ours, theirs = (
+        mean_over([accuracy(found, task, name) for task in _tasks(found, arm)])
+        for name in (f"{OURS}{suffix}", _rival(found, arm, suffix))
+    )
+    return difference(ours, theirs, found.seeds)
+
+
+def _difference_line(found: Outcome, arm: str, suffix: str) -> tuple[str | None, ...]:
+    """Return invaug minus an arm by dataset and in the mean, and the verdict."""
+    rival, texts = _rival(found, arm, suffix), []
+    for task in TABLE[found.experiment.name]["tasks"]:
+        made = difference(accuracy(found, task, f"{OURS}{suffix}"), accuracy(found, task, rival), found.seeds)
+        texts.append(made.text if made else None)
+    return arm, *texts, *_text_and_verdict(_over_tasks(found, arm, suffix))
+
+
+def _text_and_verdict(made: Difference | None) -> tuple[str | None, str | None]:
+    return (made.text, made.verdict) if made else (None, None)
 
 
 def _accuracies(found: Outcome) -> Table:
     entry = TABLE[found.experiment.name]
-    arms = [*entry["arms"], *(f"{arm}-{EQUAL_PASSES}" for arm in entry.get("equal_passes", []))]
     lines = []
-    for arm in arms:
-        columns = [accuracy(found, task, arm) for task in entry["tasks"]]
-        runs = [row for task in entry["tasks"] for row in found.rows_of(f"{task}-{arm}")]
-        texts = [_mean_text(column) for column in columns]
-        costs = [row.numbers["passes"] for row in runs]
-        base = arm.removesuffix(f"-{EQUAL_PASSES}")
-        lines.append((arm, *texts, f"{fmean(costs) / 1e3:,.0f}" if costs else None, _n_tried(entry, base)))
+    for arm in [*entry["arms"], *(f"{arm}-{EQUAL_PASSES}" for arm in entry.get("equal_passes", []))]:
+        texts = [_mean_text(accuracy(found, task, arm)) for task in entry["tasks"]]
+        costs = [row.numbers["passes"] for task in entry["tasks"] for row in found.rows_of(f"{task}-{arm}")]
+        tried = len(variations(TABLE[entry["chosen_by"]], arm.removesuffix(f"-{EQUAL_PASSES}")))
+        lines.append((arm, *texts, f"{fmean(costs) / 1e3:,.0f}" if costs else None, tried))
     title = "Test accuracy (%), mean over seeds ± 95 % interval"
     return Table(title, ("arm", *entry["tasks"], "thousand passes", "settings tried"), tuple(lines))
 
 
-def _n_tried(entry: Mapping[str, object], arm: str) -> int:
-    """Return how many settings of an arm were tried before the experiment."""
-    before = TABLE[str(entry["chosen_by"])]
-    return len(before["vary"]["lr"]) + len(before.get("more", {}).get(arm, []))
+def _difference_bars(made: Mapping[str, Difference]) -> Drawing:
+    means, ends = tuple(each.of.mean for each in made.values()), tuple(each.of.interval for each in made.values())
+    return Bars("points", tuple(made), (("difference", means),), Rule(0.0, "equal"), whiskers=ends)
 
 
 def _mean_text(column: Mapping[int, float]) -> str | None:
     return estimate([*column.values()]).text(".2f", POINTS) if column else None
-
-
-def _differences(found: Outcome, suffix: str, title: str) -> Table:
-    entry = TABLE[found.experiment.name]
-    lines = []
-    for arm in (arm for arm in entry["arms"] if arm != OURS):
-        tasks = _tasks(found, arm)
-        made = {
-            task: difference(
-                accuracy(found, task, f"{OURS}{suffix}"), accuracy(found, task, _rival(entry, arm, suffix)), found.seeds
-            )
-            for task in tasks
-        }
-        overall = _over_tasks(found, _rival(entry, arm, suffix), suffix) if tasks else None
-        texts = [each.text if (each := made.get(task)) else None for task in entry["tasks"]]
-        if any(texts):
-            lines.append((arm, *texts, overall.text if overall else None, overall.verdict if overall else None))
-    columns = ("invaug minus", *entry["tasks"], "mean", "verdict")
-    return Table(f"Difference in points for {title}, paired by seed", columns, tuple(lines))
-
-
-def _rival(entry: Mapping[str, object], arm: str, suffix: str) -> str:
-    """Return the arm to compare with: where passes are equal, its own version with as many passes."""
-    shorter = entry.get("equal_passes", [])
-    return f"{arm}{suffix}" if suffix and arm in shorter else arm  # type: ignore[operator]
-
-
-def _verdict_of_comparison(found: Outcome) -> str:
-    entry = TABLE[found.experiment.name]
-    made = {arm: _over_tasks(found, arm) for arm in entry["arms"] if arm != OURS}
-    words = [f"{arm} {each.text} ({each.verdict})" for arm, each in made.items() if each]
-    return f"invaug minus each arm, in points of accuracy over its datasets: {'; '.join(words) or 'no runs yet'}."
 
 
 # --- safety ----------------------------------------------------------------------------------------------------------
@@ -110,33 +103,33 @@ def _verdict_of_comparison(found: Outcome) -> str:
 def safety(found: Outcome) -> Iterator[Part]:
     """The regret of each arm, and the accuracies behind it."""
     entry = TABLE["safety"]
-    arms = [arm for arm in entry["arms"] if arm != "basic"]
-    known = {arm: regrets(found, arm) for arm in arms}
-    total = len(entry["tasks"]) * len(entry["sets"])
-    ours = known[OURS]
-    if ours:
-        worst = max(ours, key=lambda each: each.mean)
-        mean = estimate([*mean_over([each.by_seed for each in ours]).values()] or [fmean(e.mean for e in ours)])
-        plain = fmean(each.mean for each in known["plain"])
-        yield (
-            f"over {len(ours)} of {total} pairs of dataset and set, the regret of invaug is {mean.text('.1f')} points "
-            f"in the mean and {worst.mean:.1f} at worst ({worst.task}, {worst.set_name}); that of plain augmentation "
-            f"is {plain:.1f} in the mean and {max(each.mean for each in known['plain']):.1f} at worst."
-        )
-    lines = [
-        (arm, len(each), f"{fmean(r.mean for r in each):.1f}", f"{(top := max(each, key=lambda r: r.mean)).mean:.1f}",
-         f"{top.task}, {top.set_name}")
-        for arm, each in known.items() if each
-    ]  # fmt: skip
-    yield Table("Regret in points", ("arm", "pairs", "mean regret", "worst regret", "where"), tuple(lines))
+    known = {arm: each for arm in entry["arms"] if arm not in entry["once"] and (each := regrets(found, arm))}
+    if OURS in known:
+        n, total = len(known[OURS]), len(entry["tasks"]) * len(entry["sets"])
+        words = [f"{arm}: {_regret_in_words(each)}" for arm, each in known.items()]
+        yield f"regret in points over {n} of {total} pairs of dataset and set, {'; '.join(words)}."
+    lines = tuple((arm, len(each), *_regret_line(each)) for arm, each in known.items())
+    yield Table("Regret in points", ("arm", "pairs", "mean regret", "worst regret", "where"), lines)
     yield Table("Test accuracy (%)", ("dataset", "set", *entry["arms"], "γ of invaug"), tuple(_pairs(found)))
-    if lines:
+    if known:
         columns = tuple(
-            (name, tuple(pick([r.mean for r in known[arm]]) for arm, *_ in lines))
+            (name, tuple(pick(regret.mean for regret in each) for each in known.values()))
             for name, pick in (("mean regret", fmean), ("worst regret", max))
         )
-        names = tuple(arm for arm, *_ in lines)
-        yield _figure("safety-regret", "Regret by arm (points)", Bars("points", names, columns))
+        yield _figure("safety-regret", "Regret by arm (points)", Bars("points", tuple(known), columns))
+
+
+def _regret_line(known: Sequence[Regret]) -> tuple[str, str, str]:
+    """Return the mean regret with its interval over seeds, the worst, and where that is."""
+    by_seed = mean_over([each.by_seed for each in known])
+    mean = estimate([*by_seed.values()]) if by_seed else estimate([fmean(each.mean for each in known)])
+    worst = max(known, key=lambda each: each.mean)
+    return mean.text(".1f"), f"{worst.mean:.1f}", f"{worst.task}, {worst.set_name}"
+
+
+def _regret_in_words(known: Sequence[Regret]) -> str:
+    mean, worst, where = _regret_line(known)
+    return f"{mean} in the mean and {worst} at worst ({where})"
 
 
 def _pairs(found: Outcome) -> Iterator[tuple[str | None, ...]]:
@@ -160,22 +153,19 @@ def auto(found: Outcome) -> Iterator[Part]:
     entry = TABLE["auto"]
     levels = [each["level"] for each in entry["more"]["fixed"]]
     lines, gains = [], []
-    for task in entry["tasks"]:
-        for set_name in entry["sets"]:
-            rule = accuracy(found, task, set_name, OURS)
-            fixed = {level: accuracy(found, task, set_name, "fixed", f"level-{level:g}") for level in levels}
-            there = {level: column for level, column in fixed.items() if column}
-            if rule and there:
-                best = max(there, key=lambda level: fmean(there[level].values()))
-                made = difference(rule, there[best], found.seeds)
-                gains.append({s: POINTS * (rule[s] - there[best][s]) for s in rule.keys() & there[best].keys()})
-                lines.append((task, set_name, _mean_text(rule), *(_mean_text(fixed[level]) for level in levels),
-                              made.text if made else None, made.verdict if made else None))  # fmt: skip
-    if gains:
-        mean = estimate([*mean_over(gains).values()] or [fmean(fmean(g.values()) for g in gains if g)])
+    for task, set_name in product(entry["tasks"], entry["sets"]):
+        rule = accuracy(found, task, set_name, OURS)
+        fixed = {level: accuracy(found, task, set_name, "fixed", f"level-{level:g}") for level in levels}
+        best = max(fixed.values(), key=lambda column: fmean(column.values()) if column else -1.0)
+        made = difference(rule, best, found.seeds)
+        if made:
+            gains.append({seed: POINTS * (rule[seed] - best[seed]) for seed in rule.keys() & best.keys()})
+            lines.append((task, set_name, *map(_mean_text, (rule, *fixed.values())), *_text_and_verdict(made)))
+    mean = mean_over(gains)
+    if mean:
         yield (
-            f"over {len(gains)} pairs of dataset and set, the rule is {mean.text('+.2f')} points from the best of "
-            f"{len(levels)} fixed levels, which was picked on the same images."
+            f"over {len(gains)} pairs of dataset and set, the rule is {estimate([*mean.values()]).text('+.2f')} points "
+            f"from the best of {len(levels)} fixed levels, which was picked on the same images."
         )
     columns = ("dataset", "set", "rule", *(f"{level:g} log C" for level in levels), "rule minus best", "verdict")
     yield Table("Held-out accuracy (%)", columns, tuple(lines))
@@ -194,22 +184,22 @@ def _auto_lines(found: Outcome, levels: list[float]) -> Drawing:
 
 def lambda_c(found: Outcome) -> Iterator[Part]:
     """Chains next to uniform draws."""
-    entry = TABLE["lambda-c"]
-    steps, lines, words = entry["vary"]["n_steps"], [], []
-    for task in entry["tasks"]:
-        for arm in entry["arms"]:
-            uniform = accuracy(found, task, arm, "n_steps-0")
-            for n in steps:
-                label = f"{task}-{arm}-n_steps-{n}"
-                ours = accuracy(found, label)
-                made = difference(ours, uniform, found.seeds) if n and ours else None
-                others = [_number(found, label, key) for key in ("gamma", "entropy", "train_loss")]
-                text = (made.text, made.verdict) if made else (None, None)
-                lines.append((task, arm, n, _mean_text(ours), *text, *others))
-                words += [f"{task}, {arm}, {n}: {made.text} ({made.verdict})"] if made else []
-    yield f"transitions against uniform draws: {'; '.join(words) or 'no runs yet'}."
+    entry, lines = TABLE["lambda-c"], []
+    gains: dict[str, Difference] = {}
+    for task, arm, n in product(entry["tasks"], entry["arms"], entry["vary"]["n_steps"]):
+        label = label_of(task, "", arm, {"n_steps": n})
+        uniform = accuracy(found, label_of(task, "", arm, {"n_steps": 0}))
+        made = difference(accuracy(found, label), uniform, found.seeds) if n else None
+        others = [_number(found, label, key) for key in ("gamma", "entropy", "train_loss")]
+        lines.append((task, arm, n, _mean_text(accuracy(found, label)), *_text_and_verdict(made), *others))
+        if made:
+            gains[f"{task}, {arm}, {n} transition{'s' * (n > 1)}"] = made
+    words = [f"{name} {each.text} ({each.verdict})" for name, each in gains.items()]
+    yield f"chains minus uniform draws, in points of accuracy: {'; '.join(words) or 'no runs yet'}."
     columns = ("dataset", "arm", "transitions", "test accuracy (%)", "minus uniform", "verdict")
     yield Table("λ_c against uniform draws", (*columns, "γ", "entropy", "training loss"), tuple(lines))
+    if gains:
+        yield _figure("lambda-c-differences", "Chains minus uniform draws (points)", _difference_bars(gains))
 
 
 def _number(found: Outcome, label: str, key: str) -> str | None:
