@@ -91,6 +91,18 @@ def test_what_was_chosen_is_the_best_on_held_out_images(name):
             assert {key: chosen[arm].get(key) for key in best} == best, arm
 
 
+@pytest.mark.parametrize("arm", proof.TABLE["ratios"])
+def test_equal_passes_are_never_more_than_the_passes_of_the_others(arm):
+    measured = []
+    for name in ("compare-rates", "safety-rates"):
+        passes = {each["cell"]: each["numbers"]["passes"] for each in rows_of(name)}
+        own = [c for c in cells_of(name) if c.label in passes and f"-{arm}-lr-" in c.label]
+        none = {c.settings["data"]: passes[c.label] for c in cells_of(name) if "-basic-" in c.label}
+        measured += [passes[cell.label] / none[cell.settings["data"]] for cell in own]
+    assert measured
+    assert max(measured) <= proof.TABLE["ratios"][arm] < 1.02 * max(measured)
+
+
 @pytest.mark.parametrize("name", ["compare", "safety", "auto", "lambda-c", "compare-frozen"])
 def test_nothing_is_measured_before_its_settings_are_chosen(name):
     by = proof.TABLE[name]["chosen_by"]
