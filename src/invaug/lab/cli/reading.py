@@ -152,6 +152,9 @@ def gallery(
 def watch(
     runs: RunPaths,
     port: Annotated[int, typer.Option(min=0, max=65535, help="port on this machine; 0 takes a free one")] = 0,
+    token: Annotated[
+        bool, typer.Option("--token/--no-token", help="a random part in the address, without which nothing is shown")
+    ] = True,
 ) -> None:
     """Serve the report of runs to a browser on this machine while they train.
 
@@ -159,7 +162,7 @@ def watch(
     """
     from invaug.lab.report.watch import watch_runs
 
-    watch_runs(runs, port)
+    watch_runs(runs, port, token)
 
 
 @app.command()

@@ -18,9 +18,7 @@ def html(document: Document, live: bool = False) -> str:
     script, sheet = svg.text_of("page.js"), _sheet()
     return Template(svg.text_of("page.html").rstrip()).substitute(
         watching=' data-watch="1"' if live else "",
-        talk="connect-src 'self'; " if live else "",
-        sheet_hash=_hash(sheet),
-        script_hash=_hash(script),
+        policy=policy(live),
         title=escape(document.title),
         sheet=sheet,
         verdict=escape(document.verdict),
@@ -31,6 +29,20 @@ def html(document: Document, live: bool = False) -> str:
         version=escape(invaug.__version__),
         script=script,
     )
+
+
+def policy(live: bool = False) -> str:
+    """Return what the page may load: its own sheet and script, pictures inside it; if live, its server's news."""
+    rules = [
+        "default-src 'none'",
+        f"style-src 'sha256-{_hash(_sheet())}'",
+        f"script-src 'sha256-{_hash(svg.text_of('page.js'))}'",
+        "img-src data:",
+        *(["connect-src 'self'"] if live else []),
+        "base-uri 'none'",
+        "form-action 'none'",
+    ]
+    return "; ".join(rules)
 
 
 def _sheet() -> str:

@@ -60,11 +60,17 @@ function tell(card, svg, said, line, x) {
   said.textContent = `${heads[0].textContent} ${line.cells[0].textContent}: ${parts.slice(0, 12).join(" · ")}${more}`;
 }
 
+async function ask(path) {
+  const answer = await fetch(path);
+  if (!answer.ok) throw new Error(answer.statusText);
+  return answer.text();
+}
+
 async function follow(stamp) {
   try {
-    const now = await (await fetch("stamp")).text();
+    const now = await ask("stamp");
     if (stamp !== undefined && now !== stamp) {
-      const page = new DOMParser().parseFromString(await (await fetch("./")).text(), "text/html");
+      const page = new DOMParser().parseFromString(await ask("./"), "text/html");
       document.title = page.title;
       const open = [...document.querySelectorAll("details")].map((box) => box.open);
       for (const part of ["header", "main"]) document.querySelector(part).replaceWith(page.querySelector(part));
