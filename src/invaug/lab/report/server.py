@@ -36,6 +36,7 @@ class LocalServer(ThreadingHTTPServer):
     """Answers this machine's own browser, a limited number of clients at once, below an address nobody can guess."""
 
     daemon_threads = True
+    request_queue_size = 128  # connections that wait to be taken; beyond it they are tried again a second later
 
     def __init__(self, port: int, answers: Answers, policy: str, with_token: bool = True) -> None:
         """Listen on a port, 0 for any.
@@ -105,7 +106,7 @@ class Handler(BaseHTTPRequestHandler):
         """Answer; whatever a page of another site or another user of this machine could send is refused."""
         if self.headers.get_all("Host") not in [[host] for host in self.server.hosts]:  # DNS rebinding
             return self._answer(403, "text/plain", "this page is served to its own machine only\n")
-        if self.headers.get("Sec-Fetch-Site", "none") not in ("none", "same-origin"):
+        if not {"none", "same-origin"}.issuperset(self.headers.get_all("Sec-Fetch-Site", [])):
             return self._answer(403, "text/plain", "this page is not served to other sites\n")
         root, path = self.path[: len(self.server.root)], self.path[len(self.server.root) :]
         if not hmac.compare_digest(root.encode(), self.server.root.encode()):
