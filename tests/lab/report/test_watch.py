@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -20,9 +21,9 @@ INVAUG = [sys.executable, "-m", "invaug"]
 
 
 @contextmanager
-def watching(*runs: Path) -> Iterator[tuple[subprocess.Popen[str], str]]:
+def watching(*words: Path | str) -> Iterator[tuple[subprocess.Popen[str], str]]:
     """Yield a running `invaug watch` and its address."""
-    command = [*INVAUG, "watch", *map(str, runs)]
+    command = [*INVAUG, "watch", *map(str, words)]
     environment = os.environ | {"PYTHONUNBUFFERED": "1"}
     process = subprocess.Popen(  # noqa: S603
         command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=environment
@@ -98,3 +99,21 @@ def test_runs_that_have_begun_are_shown_beside_the_name_of_one_that_has_not(tmp_
         page = get(address)
         assert "3 of 9 epochs" in page
         assert '<p class="note">waiting for b</p>' in page
+
+
+def test_the_address_has_a_token_that_is_new_each_time_and_not_in_the_page(tmp_path: Path) -> None:
+    run = write_run(tmp_path / "a")
+    tokens = []
+    for _ in range(2):
+        with watching(run) as (_, address):
+            tokens.append(address.split("/")[3])
+            assert tokens[-1] not in get(address)
+    assert len({*tokens}) == 2
+    assert all(re.fullmatch("[0-9a-f]{32}", token) for token in tokens)
+
+
+def test_without_a_token_the_page_is_at_the_root(tmp_path: Path) -> None:
+    with watching(write_run(tmp_path / "a", epochs=3, planned=9), "--no-token") as (_, address):
+        assert address.count("/") == 3
+        assert "3 of 9 epochs" in get(address)
+        assert get(address + "stamp")
