@@ -202,9 +202,9 @@ def many_clients(tries: int, folder: Path) -> Iterator[str]:
             for client in clients:
                 with suppress(ConnectionError):
                     client.send(watch.request()[:20])
-            holds(lambda: sum(map(is_gone, clients)) >= tries - MOST_CLIENTS)
-            threads = watch.state()[0] - before[0]
-        yield from ("a thread too many" for _ in range(MOST_CLIENTS, threads))
+            seen = [watch.state()[0]]
+            holds(lambda: seen.append(watch.state()[0]) or sum(map(is_gone, clients)) >= tries - MOST_CLIENTS)
+        yield from ("a thread too many" for _ in range(MOST_CLIENTS, max(seen) - before[0]))
         if wrong := watch.trouble(before):
             yield wrong
         with ExitStack() as stack:
