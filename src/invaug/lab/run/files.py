@@ -1,7 +1,11 @@
-"""The files of a run, which may come from somebody else: read only if regular, of a limited size, and never links."""
+"""The files of a run, which may come from somebody else: read only if regular, of a limited size, and never links.
+
+Files that a config or a flag names may be links, but the same holds for what these lead to.
+"""
 
 import json
 import math
+import os
 import stat
 import tomllib
 from collections.abc import Mapping
@@ -33,6 +37,22 @@ def read_bytes(path: Path, limit: int) -> bytes:
     if found.st_size > limit:
         raise UnsafeFileError(f"{path.name} has {found.st_size:,} bytes, over the limit of {limit:,}")
     return path.read_bytes()
+
+
+def read_named(path: Path, limit: int) -> bytes:
+    """Return the content of a regular file that a flag or a config names, of at most `limit` bytes; a link is followed.
+
+    What is checked is what is read: devices and pipes, which may have no end, are opened without waiting and refused.
+    """
+    descriptor = os.open(path, os.O_RDONLY | getattr(os, "O_NONBLOCK", 0) | getattr(os, "O_BINARY", 0))
+    with os.fdopen(descriptor, "rb") as file:
+        found = os.fstat(descriptor)
+        if not stat.S_ISREG(found.st_mode):
+            raise UnsafeFileError(f"{shorten(path)} is not a regular file")
+        content = file.read(limit + 1) if found.st_size <= limit else b""
+    if found.st_size > limit or len(content) > limit:  # it may have grown since
+        raise UnsafeFileError(f"{shorten(path)} has {found.st_size:,} bytes, over the limit of {limit:,}")
+    return content
 
 
 def read_run_config(folder: Path) -> dict[str, Any]:
