@@ -44,7 +44,7 @@ def command(*words: str, memory: int = MEMORY, folder: Path | None = None, **env
     paths = os.pathsep.join([str(ROOT / "src"), str(ROOT)])
     own = {**os.environ, "PYTHONPATH": paths, "OMP_NUM_THREADS": "1", **environment}
     try:
-        done = subprocess.run(  # noqa: S603 - our own words
+        done = subprocess.run(
             [sys.executable, "-c", text, *words],
             capture_output=True,
             text=True,
@@ -211,7 +211,7 @@ def mutated_configs(tries: int, folder: Path) -> Iterator[str]:
                 yield f"mutation {i}: {type(error).__name__} {str(error)[:200]}"
         if i % 10 == 0:
             answer = security.invaug("report", str(run), "-o", str(folder / "report.html"))
-            if answer.code == 1 and "Traceback" in answer.err or len(answer.err.splitlines()) > 1:
+            if (answer.code == 1 and "Traceback" in answer.err) or len(answer.err.splitlines()) > 1:
                 yield f"mutation {i}, report: {answer.err[-300:]!r}"
     if refused < tries // 4:
         yield f"only {refused} of {2 * tries} readings were refused: the mutations do not reach"
@@ -336,7 +336,7 @@ def memory_of_imports() -> int:
     text = "import invaug.lab.train.command\nprint(open('/proc/self/statm').read().split()[0])"
     paths = os.pathsep.join([str(ROOT / "src"), str(ROOT)])
     own = {**os.environ, "PYTHONPATH": paths, "OMP_NUM_THREADS": "1"}
-    done = subprocess.run([sys.executable, "-c", text], capture_output=True, text=True, env=own, check=True)  # noqa: S603
+    done = subprocess.run([sys.executable, "-c", text], capture_output=True, text=True, env=own, check=True)
     return int(done.stdout) * resource.getpagesize()
 
 

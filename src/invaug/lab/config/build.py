@@ -145,7 +145,7 @@ def read_toml(path: str | Path) -> dict[str, Any]:
     if not file.is_file():
         raise UserError(f"no config {path}: not a file, and not a shipped one; {nearest(str(path), shipped_names())}")
     try:
-        return tomllib.loads(files.read_named(file, files.MAX_CONFIG).decode())
+        return files.parse_toml(files.read_named(file, files.MAX_CONFIG))
     except files.UnsafeFileError as error:
         raise UserError(f"no config {path}: {error}") from None
     except (ValueError, RecursionError) as error:  # not UTF-8, not TOML, a number of 5,000 digits, nested too deeply

@@ -55,6 +55,23 @@ def read_named(path: Path, limit: int) -> bytes:
     return content
 
 
+def parse_toml(content: bytes) -> dict[str, Any]:
+    """Return the content of a TOML file; ValueError or RecursionError if it is none.
+
+    TOML's integers have 64 bits. Python's parser takes longer ones, which Python then cannot print.
+    """
+    found = tomllib.loads(content.decode())
+    _check_integers(found)
+    return found
+
+
+def _check_integers(value: Any) -> None:
+    for each in value.values() if isinstance(value, dict) else value if isinstance(value, list) else ():
+        if isinstance(each, int) and each.bit_length() > 63:
+            raise ValueError("an integer has more than 64 bits")
+        _check_integers(each)
+
+
 def read_run_config(folder: Path) -> dict[str, Any]:
     """Return the content of a run's config.toml, unchecked."""
     try:
@@ -66,7 +83,7 @@ def read_run_config(folder: Path) -> dict[str, Any]:
             raise UserError(f"{shorten(folder)} does not exist{names_beside(folder)}") from None
         raise UserError(f"{shorten(folder)} is not a run: it has no {CONFIG}") from None
     try:
-        return tomllib.loads(content.decode())
+        return parse_toml(content)
     except (ValueError, RecursionError) as error:  # not UTF-8, not TOML, a number of 5,000 digits, or nested too deeply
         raise UserError(f"{folder / CONFIG} is not TOML: {error}") from None
 
