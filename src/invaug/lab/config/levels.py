@@ -71,6 +71,7 @@ def parse_epsilon(value: Any) -> Any:
         raise ValueError(f'must be a number, auto or a table {{rule = "{RESILIENT}", …}}') from None
     if not number >= 0:
         raise ValueError(f"must be positive, got {number} (0 makes a pure penalty, inf switches it off)")
-    if not (number <= LARGEST or number == math.inf):
-        raise ValueError(f"must be at most {LARGEST:g}, or inf, which switches it off, got {number}")
+    too_long = number == math.inf and isinstance(value, str) and any(map(str.isdigit, value))  # 1e999 is no infinity
+    if too_long or not (number <= LARGEST or number == math.inf):
+        raise ValueError(f"must be at most {LARGEST:g}, or inf, which switches it off, got {shown(value)}")
     return number
