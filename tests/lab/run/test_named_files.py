@@ -38,7 +38,7 @@ def test_large_files_are_refused_before_they_are_read(tmp_path: Path) -> None:
             file.truncate(size)
     with pytest.raises(UserError, match="over the limit"):
         deepaa(tmp_path / "policy.npz")
-    with pytest.raises(UserError, match="begins neither like a .safetensors file nor like"):
+    with pytest.raises(UserError, match=r"begins neither like a \.safetensors file nor like"):
         read_weights(tmp_path / "zeros.pt")
     with pytest.raises(UserError, match="cannot read weights"):
         read_weights(tmp_path / "large.pt")
@@ -48,7 +48,7 @@ def test_large_files_are_refused_before_they_are_read(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("number", ["9" * 5000, "0x" + "f" * 5000, str(2**63)])
 def test_integers_that_toml_does_not_have_are_refused(number: str, tmp_path: Path) -> None:
-    with pytest.raises(ValueError, match="digits|64 bits"):
+    with pytest.raises(ValueError, match=r"digits|64 bits"):
         parse_toml(f"[run]\nseed = {number}".encode())
     (tmp_path / "config.toml").write_text(f"a = [{{b = {number}}}]")
     with pytest.raises(UserError, match="is not TOML"):
