@@ -7,7 +7,9 @@ from dataclasses import dataclass
 from importlib import import_module
 from pathlib import Path
 
-GROUPS = ("crash", "ranks", "data", "numerics", "security", "operations", "serving")
+GROUPS = (
+    *("crash", "ranks", "data", "numerics", "security", "operations", "serving", "limits"),
+)
 Run = Callable[[int, Path], Iterable[str]]
 
 

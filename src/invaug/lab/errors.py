@@ -1,5 +1,6 @@
-"""Errors the user can fix: one line, no traceback, exit code 2."""
+"""Errors the user can fix: one line, no traceback, exit code 2; and what to say when memory runs out."""
 
+import errno
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager, suppress
 from difflib import get_close_matches
@@ -9,6 +10,9 @@ from pathlib import Path
 from invaug import checks
 
 MOST_BESIDE = 1000  # names of a folder that are searched for a similar one
+MAX_SHOWN = 80  # characters of a value in a message
+NO_MEMORY = ("out of memory", "not enough memory", "can't allocate memory", "cannot allocate memory", "bad_alloc")
+"""What torch says, in a RuntimeError, when it gets no memory from a processor or a graphics card."""
 
 
 class UserError(ValueError):
@@ -37,12 +41,39 @@ def names_beside(path: Path) -> str:
     return ""
 
 
+def shown(value: object) -> str:
+    """Return a value as a message shows it: its start if it is long, and never an exception.
+
+    Example:
+        >>> shown("lr"), shown(2**100_000)
+        ("'lr'", 'a number of 30,103 digits')
+    """
+    try:
+        text = repr(value)
+    except ValueError:  # Python writes no integer of more than 4,300 digits
+        digits = round(value.bit_length() * 0.30103) if isinstance(value, int) else 0
+        return f"a number of {digits:,} digits" if digits else f"a {type(value).__name__} of huge numbers"
+    except RecursionError:
+        return f"a {type(value).__name__} nested too deeply"
+    return text if len(text) <= MAX_SHOWN else f"{text[:MAX_SHOWN]}…"
+
+
+def is_out_of_memory(error: BaseException) -> bool:
+    """Whether an exception says that there is no memory left: Python's, numpy's, torch's or the system's."""
+    if isinstance(error, OSError):
+        return error.errno == errno.ENOMEM
+    said = str(error).lower() if isinstance(error, RuntimeError) else ""
+    return isinstance(error, MemoryError) or any(words in said for words in NO_MEMORY)
+
+
 @contextmanager
 def reading(what: object) -> Iterator[None]:
     """Turn any exception raised while reading untrusted bytes into one line; decoders raise all kinds."""
     try:
         yield
     except Exception as error:
+        if is_out_of_memory(error):
+            raise MemoryError(f"while reading {what}") from error
         raise UserError(f"cannot read {what}: {reason_of(error)}") from error
 
 

@@ -163,7 +163,7 @@ def test_a_removed_method_or_preset_is_named_with_what_replaced_it(key: str, val
         ({"epsilon": {}}, 'epsilon needs rule = "resilient"'),
         ({"epsilon": {"rule": "priced"}}, 'epsilon needs rule = "resilient"'),
         ({"epsilon": {"rule": "resilient", "alhpa": 1.0}}, "unknown key alhpa, did you mean alpha"),
-        ({"epsilon": {"rule": "resilient", "alpha": 0.0}}, "alpha must be above 0, got 0.0"),
+        ({"epsilon": {"rule": "resilient", "alpha": 0.0}}, "alpha must be from 1e-06 to 1e+06, or inf, got 0.0"),
         ({"epsilon": {"rule": "resilient", "alpha": True}}, "needs a number as alpha"),
         ({"epsilon": {"rule": "resilient", "cap": "high"}}, "needs a number as cap"),
         ({"epsilon": {"rule": "resilient", "base": "dirty"}}, 'base must be "clean" or a number'),

@@ -20,7 +20,8 @@ from invaug.lab.baselines.policy import IDENTITY, Array, Policy, Rows, policy_of
 from invaug.lab.config.schema import Config
 from invaug.lab.data.load import Dataset
 from invaug.lab.data.npz import read_arrays
-from invaug.lab.errors import UserError
+from invaug.lab.errors import UserError, reading
+from invaug.lab.run.files import read_named
 from invaug.transforms.draw import Draw
 from invaug.transforms.images import luminance, on_bytes
 from invaug.transforms.ops import Op
@@ -28,6 +29,7 @@ from invaug.transforms.set import TransformSet
 
 ARRAYS = ("policy_probs", "ops", "mags", "l_mags", "op_names")
 OP_NAME = re.compile(r"(\w+):\((-?\d+(?:\.\d+)?),,?\s*(-?\d+(?:\.\d+)?)\)")  # "ShearX:(-0.3,,0.3)"
+MAX_BYTES = 16 << 20  # of a policy file; those published have 20 kB
 
 FILL = (125, 123, 114)
 FILLED = ("RandCutout", "RandCrop")  # the geometric operations leave black, as Pillow does
@@ -51,6 +53,8 @@ def deepaa(path: str | PathLike[str]) -> Policy:
 
     The ranges are those in the file; the public evaluation code has its own and ignores them.
     """
+    with reading(f"policy {path}"):
+        read_named(Path(path), MAX_BYTES)  # a config may name any file, and some have no end
     arrays = read_arrays(Path(path), ARRAYS)
     try:
         missing = [name for name in ARRAYS if name not in arrays]

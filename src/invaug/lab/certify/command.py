@@ -17,6 +17,7 @@ from invaug.lab.certify import bounds, certificate, matrix, sampled
 from invaug.lab.certify.certificate import Question
 from invaug.lab.certify.matrix import Adaptive, Exhaustive, Matrix, Strategy
 from invaug.lab.certify.verdict import judge
+from invaug.lab.config.machine import usable_workers
 from invaug.lab.config.methods import METHODS
 from invaug.lab.config.schema import Config
 from invaug.lab.data.batches import Batch
@@ -69,7 +70,7 @@ def certify_run(
     predictor = load(run, check_device(device), trust_model=trust_model)
     dataset = load_test_data(config, facts, data, data_dir)
     n_images = _n_images(images, len(dataset.test), dataset.name)
-    sample = matrix.choose_sample(dataset.test, n_images, config.data.workers, device)
+    sample = matrix.choose_sample(dataset.test, n_images, usable_workers(config.data.workers), device)
     cap = max(CAP, CAP_OF_GUESS * math.log(len(facts.classes)))
     asked = (transform_sets(config)[0][1], sample.targets.cpu().numpy(), facts.classes, facts.image_shape)
     sampler, n_steps = METHODS[config.method.name].sampler, _n_steps(config)

@@ -12,11 +12,13 @@ from invaug.lab.cli import reading, training
 from invaug.lab.cli.app import app
 from invaug.lab.config.build import REMOVED
 from invaug.lab.environment import is_first
-from invaug.lab.errors import RunError, UserError
+from invaug.lab.errors import RunError, UserError, is_out_of_memory, shown
 from invaug.lab.terminal import safe_streams, say
 from invaug.lab.train.signals import Stopped
 
 UsageError: type[Exception] = typer.BadParameter.__mro__[1]  # click's own, which newer versions of typer carry inside
+MAX_LINE = 2000  # characters of what is said in the end
+NO_MEMORY = "memory ran out: lower batch_size, scoring_batch, n_views, image_size or workers, or use fewer images"
 __all__ = ["app", "main", "reading", "training"]  # the two register their commands
 
 
@@ -36,14 +38,32 @@ def _run() -> None:
         _stop(str(error), 128 + error.signum, shared=True)
     except PermissionError as error:
         _stop(f"no permission to use {error.filename or error}: choose another --out or --data-dir", 2)
+    except MemoryError as error:
+        _stop_memory(error)
     except OSError as error:
+        if is_out_of_memory(error):
+            _stop_memory(error)
         where = f" {error.filename}" if error.filename else ""
         _stop(f"cannot use{where}: {error.strerror}" if error.strerror else str(error), 1)
     except (KeyboardInterrupt, typer.Abort):  # before there is a run that could be saved
         raise SystemExit(130) from None
     except UsageError as error:
         _stop_usage(error)
+    except RuntimeError as error:
+        if is_out_of_memory(error):
+            _stop_memory(error)
+        if not isinstance(error, RecursionError):
+            raise
+        _stop("the input is nested too deeply", 2)
+    except OverflowError as error:
+        _stop(f"a number of the input is too large: {error}", 2)
     raise SystemExit(code if isinstance(code, int) else 0)
+
+
+def _stop_memory(error: BaseException) -> None:
+    """Stop for want of memory; the run, if there is one, keeps its last checkpoint."""
+    first = next(iter(str(error).splitlines()), "")
+    _stop(f"{NO_MEMORY}{f' ({first[:200]})' if first else ''}", 1)
 
 
 def _stop_usage(error: Any) -> None:
@@ -69,11 +89,12 @@ def _value_of(message: str, words: Sequence[str]) -> str:
         return ""
     given = [word.partition("=")[2] for word in words if word.startswith(f"{flag[1]}=")]
     given += [after for word, after in pairwise(words) if word == flag[1]]
-    return f", got {given[-1]!r}" if given else ""
+    return f", got {shown(given[-1])}" if given else ""
 
 
 def _stop(message: str, code: int, shared: bool = False) -> None:
     if shared and not is_first():  # the first rank says it; a code here would make Fabric kill that rank meanwhile
         raise SystemExit(0)
-    say(f"invaug: {' '.join(message.split())}")
+    line = " ".join(message.split())
+    say(f"invaug: {line if len(line) <= MAX_LINE else f'{line[: MAX_LINE // 2]} … {line[-MAX_LINE // 2 :]}'}")
     raise SystemExit(code)

@@ -8,7 +8,7 @@ import typer
 
 from invaug.lab.cli.app import DataDir, Json, Trust, announce_torch, app
 from invaug.lab.config import build
-from invaug.lab.config.schema import PLACES
+from invaug.lab.config.schema import MOST_IMAGES, PLACES
 from invaug.lab.errors import UserError, nearest
 from invaug.lab.terminal import plain, say
 
@@ -20,8 +20,10 @@ def evaluate(
     run: RunPath,
     data: Annotated[str | None, typer.Option(help="another dataset than the run's")] = None,
     data_dir: DataDir = None,
-    draws: Annotated[int, typer.Option(min=1, help="random transformations per image")] = 16,
-    images: Annotated[int, typer.Option(min=1, help="images for the table of operations and levels")] = 256,
+    draws: Annotated[int, typer.Option(min=1, max=100_000, help="random transformations per image")] = 16,
+    images: Annotated[
+        int, typer.Option(min=1, max=MOST_IMAGES, help="images for the table of operations and levels")
+    ] = 256,
     device: Annotated[str, typer.Option(help="cpu, cuda, mps")] = "cpu",
     trust_model: Trust = False,
     as_json: Json = False,
@@ -39,10 +41,12 @@ def evaluate(
 @app.command()
 def certify(
     run: RunPath,
-    images: Annotated[int | None, typer.Option(help="held-out images to check [512, or all]")] = None,
+    images: Annotated[
+        int | None, typer.Option(min=1, max=MOST_IMAGES, help="held-out images to check [512, or all]")
+    ] = None,
     data: Annotated[str | None, typer.Option(help="another dataset than the run's")] = None,
     data_dir: DataDir = None,
-    confidence: Annotated[float, typer.Option(help="probability that an interval holds")] = 0.95,
+    confidence: Annotated[float, typer.Option(min=0, max=1, help="probability that an interval holds")] = 0.95,
     device: Annotated[str, typer.Option(help="cpu, cuda, mps")] = "cpu",
     trust_model: Trust = False,
     as_json: Json = False,
@@ -78,7 +82,7 @@ def export(
 def predict(
     run: RunPath,
     images: Annotated[list[Path], typer.Argument(help="image files, or folders of them")],
-    top: Annotated[int, typer.Option(min=1, help="classes to show per image")] = 3,
+    top: Annotated[int, typer.Option(min=1, max=1_000_000, help="classes to show per image")] = 3,
     trust_model: Trust = False,
     as_json: Json = False,
 ) -> None:

@@ -9,6 +9,8 @@ import typer
 from invaug.lab.cli.app import DataDir, Json, Trust, announce_torch, app
 from invaug.lab.cli.flags import GroupedCommand, HelpAll, folder, split_at_commas, with_config
 from invaug.lab.config import build
+from invaug.lab.config.machine import check_jobs
+from invaug.lab.config.schema import MOST_IMAGES
 from invaug.lab.environment import is_first
 from invaug.lab.errors import UserError
 from invaug.lab.terminal import plain
@@ -49,13 +51,15 @@ def train(
       invaug train data.npz --config mine.toml --compare
       invaug train --resume --out runs/a
     """
+    check_jobs(jobs, on)
     given = _given(data, config, settings)
     silent = quiet or as_json
     announce_torch(silent)
     if compare:
         from invaug.lab.train.compare import compare_methods
 
-        results = compare_methods(given, out, resume=resume, quiet=silent, jobs=jobs, on=on, dry_run=dry_run)
+        options: dict[str, Any] = {"jobs": jobs, "on": on, "trust_model": trust_model, "dry_run": dry_run}
+        results = compare_methods(given, out, resume=resume, quiet=silent, **options)
     else:
         from invaug.lab.train.command import run_one
 
@@ -82,7 +86,7 @@ def tune(
     search: Annotated[
         list[str] | None, typer.Option(help="KEY=A,B,C or KEY=LOW:HIGH; may be repeated [levels of epsilon]")
     ] = None,
-    trials: Annotated[int | None, typer.Option(min=1, help="combinations Optuna tries [20]")] = None,
+    trials: Annotated[int | None, typer.Option(min=1, max=100_000, help="combinations Optuna tries [20]")] = None,
     folds: Annotated[int, typer.Option(min=2, max=100, help="parts; each is held out once")] = 3,
     jobs: Jobs = 1,
     on: On = "processes",
@@ -101,6 +105,7 @@ def tune(
       invaug tune cifar10 --search epsilon=0.2:2.3 --search lr=0.01:0.3 --trials 24
       invaug tune cifar10 --jobs 16 --on ray://head:10001
     """
+    check_jobs(jobs, on)
     announce_torch(as_json)
     from invaug.lab.tune.command import TuneRequest, run_tune
 
@@ -120,8 +125,10 @@ def insights(
     ] = None,
     seeds: Annotated[int, typer.Option(min=1, max=20, help="trainings of each kind, for the intervals")] = 3,
     rounds: Annotated[int, typer.Option(min=0, max=6, help="halvings in the search for how far one is learned")] = 3,
-    images: Annotated[int, typer.Option(min=20, help="training images to use at most")] = 5000,
-    epochs: Annotated[int | None, typer.Option(min=1, help="passes over them [400 steps, at least 8 epochs]")] = None,
+    images: Annotated[int, typer.Option(min=20, max=MOST_IMAGES, help="training images to use at most")] = 5000,
+    epochs: Annotated[
+        int | None, typer.Option(min=1, max=1_000_000, help="passes over them [400 steps, at least 8 epochs]")
+    ] = None,
     model: Annotated[str, typer.Option(help="the network to train")] = "cnn-small",
     image_size: Annotated[
         int | None, typer.Option(min=8, max=8192, help="side to resize images to [at most 32]")
@@ -134,6 +141,7 @@ def insights(
 
     Example: invaug insights photos/ --out runs/photos-insights
     """
+    check_jobs(jobs, on)
     announce_torch(as_json)
     from invaug.lab.insights.command import InsightsRequest, run_insights
 
@@ -170,6 +178,7 @@ def reproduce(
 
     Example: invaug reproduce table-1 --scale small
     """
+    check_jobs(jobs, on)
     announce_torch(as_json or listing or dry_run)
     from invaug.lab.reproduce.command import run_reproduce
 

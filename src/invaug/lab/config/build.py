@@ -10,7 +10,8 @@ from pydantic import ValidationError
 from invaug import presets
 from invaug.lab.config.methods import METHODS
 from invaug.lab.config.schema import PLACES, RECORDS, Config, nest
-from invaug.lab.errors import UserError, nearest
+from invaug.lab.errors import MAX_SHOWN, UserError, nearest, shown
+from invaug.lab.run import files
 
 SHIPPED = Path(__file__).parent / "shipped"
 WHOLE_BATCH = 1_000_000  # proposals scored at once: all of a batch
@@ -46,8 +47,10 @@ def build(given: Mapping[str, Any]) -> Config:
             raise UserError(f"unknown key {key}, {nearest(key, PLACES)}")
     preset = given.get("preset", "default")
     if preset not in PRESETS:
-        raise UserError(f"unknown preset {preset}, {nearest(str(preset), PRESETS)}")
-    settings = {**settings_of(preset, given.get("n_views", 1)), **given, **_fixed_settings(given)}
+        name = preset if isinstance(preset, str) else shown(preset)
+        raise UserError(f"unknown preset {name}, {nearest(name, PRESETS)}")
+    n_views = given.get("n_views")
+    settings = {**settings_of(preset, n_views if isinstance(n_views, int) else 1), **given, **_fixed_settings(given)}
     try:
         return Config(**nest(settings))
     except ValidationError as error:
@@ -97,20 +100,21 @@ def refuse_removed(given: Mapping[str, Any], where: str = "") -> None:
         where: Where the keys come from, as the start of the sentence.
     """
     for key, value in given.items():
-        for name in (key, f"{key} {value}"):
+        for name in (key, *([f"{key} {value}"] if isinstance(value, str) else [])):
             if name in REMOVED:
                 raise UserError(f"{where}{name} was removed: use {REMOVED[name]}")
 
 
 def _fixed_settings(given: Mapping[str, Any]) -> Mapping[str, Any]:
     """Return the settings that the method fixes; a chain or a sequence where it has none is refused."""
-    row = METHODS.get(str(given.get("method")))
+    name = given.get("method")
+    row = METHODS.get(name) if isinstance(name, str) else None
     if row is None:
         return {}
     for key, (none, has_none, other) in WITHOUT.items():
         if row.settings.get(key) == none and given.get(key, none) not in (none, "auto"):
             raise UserError(
-                f"method {row.name} has no {has_none}: leave out {key} {given[key]}, or use --method {other}"
+                f"method {row.name} has no {has_none}: leave out {key} {shown(given[key])}, or use --method {other}"
             )
     return row.settings
 
@@ -123,10 +127,10 @@ def _first_line(error: ValidationError) -> str:
     if is_own_check or message.startswith("unknown"):
         return message
     key = ".".join(place) if place[0] == "families" else place[0] if place[1:] in ([], ["name"]) else place[1]
-    if first["type"] == "literal_error" and isinstance(value, str):
+    if first["type"] == "literal_error" and isinstance(value, str) and len(value) <= MAX_SHOWN:
         choices = [part.strip("'") for part in first["ctx"]["expected"].replace(" or ", ", ").split(", ")]
         return f"unknown {key} {value}, {nearest(value, choices)}"
-    return f"{key} {message}" if ", got " in message else f"{key} {message}, got {value!r}"
+    return f"{key} {message}" if ", got " in message else f"{key} {message}, got {shown(value)}"
 
 
 def read(path: str | Path) -> dict[str, Any]:
@@ -141,8 +145,10 @@ def read_toml(path: str | Path) -> dict[str, Any]:
     if not file.is_file():
         raise UserError(f"no config {path}: not a file, and not a shipped one; {nearest(str(path), shipped_names())}")
     try:
-        return tomllib.loads(file.read_text(encoding="utf-8"))
-    except (tomllib.TOMLDecodeError, UnicodeDecodeError, RecursionError) as error:
+        return files.parse_toml(files.read_named(file, files.MAX_CONFIG))
+    except files.UnsafeFileError as error:
+        raise UserError(f"no config {path}: {error}") from None
+    except (ValueError, RecursionError) as error:  # not UTF-8, not TOML, a number of 5,000 digits, nested too deeply
         raise UserError(f"{file} is not TOML: {error}") from None
 
 

@@ -1,14 +1,23 @@
 """Epsilon in a config: a number, `auto`, or a table that describes a rule."""
 
+import math
 from collections.abc import Mapping
 from dataclasses import asdict
 from typing import Any
 
-from invaug.lab.errors import nearest
+from invaug.lab.errors import nearest, shown
 from invaug.levels import Resilient
 
 RESILIENT = "resilient"
 Level = float | Resilient
+SMALLEST, LARGEST = 1e-6, 1e6
+LIMITS = {
+    "alpha": (SMALLEST, math.inf),
+    "base": (0.0, math.inf),
+    "cap": (SMALLEST, math.inf),
+    "guess": (SMALLEST, LARGEST),
+}
+"""The numbers of a rule: none lies between LARGEST and infinity, which has a meaning of its own where it is allowed."""
 
 
 def is_rule(epsilon: object) -> bool:
@@ -33,7 +42,16 @@ def rule_of_table(table: Mapping[str, Any]) -> Resilient:
         is_number = isinstance(value, int | float) and not isinstance(value, bool)
         if not is_number and (key != "base" or not isinstance(value, str)):
             raise ValueError(f"needs a number as {key}")
+        if is_number:
+            check_level(key, value, *LIMITS[key])
     return Resilient(**known)
+
+
+def check_level(name: str, value: float, low: float = 0.0, high: float = math.inf) -> None:
+    """Raise unless a number lies from `low` to LARGEST, or is infinite where `high` is."""
+    if not (low <= value <= LARGEST or value == high):
+        infinite = ", or inf" if high == math.inf else ""
+        raise ValueError(f"{name} must be from {low:g} to {LARGEST:g}{infinite}, got {shown(value)}")
 
 
 def level_of(epsilon: Any) -> Level:
@@ -49,8 +67,11 @@ def parse_epsilon(value: Any) -> Any:
         return table_of_rule(rule_of_table(value))
     try:
         number = float(value)
-    except (TypeError, ValueError):
+    except (TypeError, ValueError, OverflowError):
         raise ValueError(f'must be a number, auto or a table {{rule = "{RESILIENT}", …}}') from None
     if not number >= 0:
         raise ValueError(f"must be positive, got {number} (0 makes a pure penalty, inf switches it off)")
+    too_long = number == math.inf and isinstance(value, str) and any(map(str.isdigit, value))  # 1e999 is no infinity
+    if too_long or not (number <= LARGEST or number == math.inf):
+        raise ValueError(f"must be at most {LARGEST:g}, or inf, which switches it off, got {shown(value)}")
     return number

@@ -2,10 +2,14 @@
 
 A file has a table per record (`[train] epochs = 30`); a flag has the short name (`--epochs 30`). Short names are
 unique; that of a record's `name` is the record's own (`--data cifar10` is `[data] name = "cifar10"`).
+
+Every number has a lower and an upper bound: far beyond what is useful, but within what a machine and float32 can bear.
+What depends on the machine at hand is checked when a run starts, in `machine`.
 """
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Annotated, Any, Literal, NamedTuple
@@ -14,16 +18,25 @@ from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Fie
 from pydantic.fields import FieldInfo
 
 from invaug.lab.config import methods
+from invaug.lab.config.families import MAX_MAGNITUDE, check_families
 from invaug.lab.config.levels import parse_epsilon
 
 Auto = Literal["auto"]
 Decision = Literal["auto", "yes", "no"]
+MAX_SIDE = 8192  # pixels of an image
+MOST_IMAGES = 1_000_000_000
+MOST_PROCESSES = 4096  # and threads, of any machine
+MAX_SEED = 2**63 - 1  # what TOML can express, and torch and numpy take with room to count on
+MAX_LOG_SCALE = 8.0  # enlargement by 3,000
+
+
+Level = Annotated[float, Field(ge=0, le=math.inf, allow_inf_nan=True)]  # inf holds nothing; levels.py knows the rest
 
 
 class Record(BaseModel):
     """Settings that belong together."""
 
-    model_config = ConfigDict(extra="forbid", frozen=True)
+    model_config = ConfigDict(extra="forbid", frozen=True, allow_inf_nan=False)
 
 
 class Data(Record):
@@ -32,16 +45,18 @@ class Data(Record):
     name: str = Field("digits", description="a known dataset, a folder of images, or an .npz file")
     data_dir: Path | None = Field(None, description="folder of downloaded datasets [env: INVAUG_DATA]")
     fraction: float = Field(1.0, gt=0, le=1, description="share of the training images to use")
-    per_class: int | None = Field(None, ge=1, description="training images to use per class")
-    images: int | None = Field(None, ge=1, description="training images to use, the same share of every class")
+    per_class: int | None = Field(None, ge=1, le=MOST_IMAGES, description="training images to use per class")
+    images: int | None = Field(
+        None, ge=1, le=MOST_IMAGES, description="training images to use, the same share of every class"
+    )
     subset: Literal["random", "first"] = Field("random", description="which images fraction, per_class and images take")
     val_fraction: float = Field(0.0, ge=0, lt=1, description="share of the training images held out for validation")
-    val_fold: int = Field(0, ge=0, description="which part of that size is held out, counted from 0")
-    image_size: int | None = Field(None, ge=1, le=8192, description="side to resize images to")
+    val_fold: int = Field(0, ge=0, le=MOST_IMAGES, description="which part of that size is held out, counted from 0")
+    image_size: int | None = Field(None, ge=1, le=MAX_SIDE, description="side to resize images to")
     inputs: Literal["normalized", "unit"] = Field(
         "normalized", description="what the network sees: pixels normalised by mean and std, or in 0 to 1 (unit)"
     )
-    workers: int = Field(2, ge=0, le=1024, description="processes that decode image files")
+    workers: int = Field(2, ge=0, le=MOST_PROCESSES, description="processes that decode image files")
     on_bad: Literal["stop", "skip"] = Field(
         "stop", description="what to do about unreadable image files; skip leaves out at most max_bad"
     )
@@ -85,37 +100,41 @@ class Method(Record):
     depth: Annotated[int, Field(ge=1, le=8)] | Auto = Field(
         "auto", description="number of operations applied in sequence; auto: 2 for mild, else 1"
     )
-    range: float | None = Field(None, gt=0, description="largest angle (radians), shift (pixels) or log scale")
+    range: float | None = Field(
+        None, gt=0, le=MAX_SIDE, description="largest angle (radians), shift (pixels) or log scale"
+    )
     only: list[str] = Field([], description="keep only these operations of the set")
     without: list[str] = Field([], description="leave these operations out of the set")
     n_levels: int = Field(31, ge=2, le=10_000, description="levels of each magnitude")
     identity: bool = Field(True, description="whether Identity and level 0 are among the draws")
     relative_to: int | None = Field(
-        None, ge=1, description="shifts are given in pixels of an image this large and grow with the image"
+        None, ge=1, le=MAX_SIDE, description="shifts are given in pixels of an image this large and grow with the image"
     )
-    epsilon: Annotated[float | Auto | dict[str, float | str] | None, BeforeValidator(parse_epsilon)] = Field(
+    epsilon: Annotated[Level | Auto | dict[str, Level | str] | None, BeforeValidator(parse_epsilon)] = Field(
         "auto", description="loss allowed on transformed images; auto: set during training by the resilient rule"
     )
     share: Annotated[float, Field(gt=0, le=1)] | Auto = Field(
         "auto", description="smallest part of a batch a constraint is measured on; auto: 1/8 for one view, else 1"
     )
-    n_steps: int = Field(1, ge=0, description="accept/reject transitions per chain; 0 draws uniformly")
-    n_views: int = Field(1, ge=1, description="transformed views kept per image, with --views both or apart")
+    n_steps: int = Field(1, ge=0, le=10_000, description="accept/reject transitions per chain; 0 draws uniformly")
+    n_views: int = Field(1, ge=1, le=1000, description="transformed views kept per image, with --views both or apart")
     views: Literal["one", "both", "apart"] = Field(
         "one", description="one view per image, clean or transformed; both; or both in separate forward passes (apart)"
     )
-    dual_lr: float = Field(2e-2, ge=0, description="step size of gamma")
-    gamma_init: float = Field(0.0, ge=0, description="where gamma starts; the fixed weight of --method penalty")
+    dual_lr: float = Field(2e-2, ge=0, le=100, description="step size of gamma")
+    gamma_init: float = Field(0.0, ge=0, le=1e6, description="where gamma starts; the fixed weight of --method penalty")
     scoring: Literal["frozen", "train"] = Field("frozen", description="mode of the network while proposals are scored")
-    scoring_batch: int = Field(256, ge=1, description="largest number of proposals scored at once")
+    scoring_batch: int = Field(256, ge=1, le=1_000_000, description="largest number of proposals scored at once")
     policy: Path | None = Field(None, description="policy file of --method deepaa")
-    n_ops: int = Field(2, ge=1, description="operations per image of --method randaugment")
+    n_ops: int = Field(2, ge=1, le=100, description="operations per image of --method randaugment")
     magnitude: int = Field(9, ge=0, le=30, description="magnitude of --method randaugment, 0 to 30")
 
     @model_validator(mode="after")
     def _check(self) -> Method:
         if self.n_views > 1 and self.views == "one":
             raise ValueError(f"n_views {self.n_views} needs --views both or apart: --views one has one view per image")
+        if self.set == "scalings" and (self.range or 0) > MAX_LOG_SCALE:
+            raise ValueError(f"range must be at most {MAX_LOG_SCALE:g} for scalings, a log scale, got {self.range:g}")
         needs = methods.METHODS[self.name].needs
         if needs and not getattr(self, needs[0]):
             raise ValueError(f"method {self.name} needs {needs[1]}")
@@ -125,55 +144,63 @@ class Method(Record):
 class Train(Record):
     """How the network is optimised, and the random crops and flips all methods share."""
 
-    epochs: Annotated[int, Field(ge=1)] | Auto = Field(
+    epochs: Annotated[int, Field(ge=1, le=1_000_000)] | Auto = Field(
         "auto", description="passes over the training images; auto: 30, more for few images and fewer for very many"
     )
-    batch_size: Annotated[int, Field(ge=1)] | Auto = Field(
+    batch_size: Annotated[int, Field(ge=1, le=1_000_000)] | Auto = Field(
         "auto", description="images per step; auto: 8 to 128, by the number of training images"
     )
     optimizer: Literal["sgd", "adam", "adamw"] = Field("sgd", description="sgd uses Nesterov momentum")
-    lr: Annotated[float, Field(gt=0)] | Auto = Field(
+    lr: Annotated[float, Field(gt=0, le=1000)] | Auto = Field(
         "auto", description="peak learning rate; auto: by optimizer, batch_size and weights; 0.1 for sgd with 128"
     )
-    min_lr: float = Field(0.0, ge=0, description="learning rate at the end")
+    min_lr: float = Field(0.0, ge=0, le=1000, description="learning rate at the end")
     momentum: float = Field(0.9, ge=0, lt=1, description="momentum of sgd")
-    weight_decay: float = Field(5e-4, ge=0, description="weight decay")
+    weight_decay: float = Field(5e-4, ge=0, le=1000, description="weight decay")
     schedule: Literal["cosine", "constant", "cosine-600"] = Field("cosine", description="learning rate schedule")
-    warmup: float = Field(0.0, ge=0, description="epochs of linear warm-up")
-    clip: float = Field(5.0, ge=0, description="largest gradient norm; 0 does not clip")
+    warmup: float = Field(0.0, ge=0, le=1e6, description="epochs of linear warm-up")
+    clip: float = Field(5.0, ge=0, le=1e9, description="largest gradient norm; 0 does not clip")
     label_smoothing: float = Field(0.0, ge=0, lt=1, description="label smoothing of the loss")
     ema: float = Field(0.0, ge=0, lt=1, description="decay of an average of the weights; 0 keeps none")
-    accumulate: int = Field(1, ge=1, description="batches per optimiser step")
+    accumulate: int = Field(1, ge=1, le=1_000_000, description="batches per optimiser step")
     drop_last: bool | Auto = Field(
         "auto", description="leave out the last incomplete batch; auto: unless there is no other"
     )
     on_nan: Literal["stop", "skip"] = Field(
         "stop", description="what to do about batches with a non-finite loss; skip leaves out at most 1 %"
     )
-    crop: Annotated[int, Field(ge=0)] | Auto = Field(
+    crop: Annotated[int, Field(ge=0, le=1024)] | Auto = Field(
         "auto", description="pixels of padding before a random crop; auto: 4 for small colour images, else 0"
     )
     flip: Decision = Field("auto", description="random horizontal flips; auto: for colour images, but not for digits")
-    cutout: int = Field(0, ge=0, description="side of a random black box; 0 cuts none")
+    cutout: int = Field(0, ge=0, le=MAX_SIDE, description="side of a random black box; 0 cuts none")
     resized_crop: Decision = Field("auto", description="random resized crops; auto: for images over 64 px")
 
 
 class Run(Record):
     """Where and how the run executes, and what it writes."""
 
-    seed: int = Field(0, ge=0, description="seeds every random number")
+    seed: int = Field(0, ge=0, le=MAX_SEED, description="seeds every random number")
     device: str = Field("auto", description="auto, cpu, cuda or mps")
-    devices: int = Field(1, ge=1, description="number of devices")
+    devices: int = Field(1, ge=1, le=MOST_PROCESSES, description="number of devices")
     precision: Literal["32-true", "16-mixed", "bf16-mixed"] = Field("32-true", description="arithmetic of the model")
-    threads: Annotated[int, Field(ge=1)] | Auto = Field("auto", description="CPU threads; auto: all cores")
-    checkpoint_minutes: float = Field(10.0, ge=0, description="save at least this often, also within an epoch; 0 never")
-    checkpoint_steps: int = Field(0, ge=0, description="save every so many optimiser steps; 0 does not count them")
+    threads: Annotated[int, Field(ge=1, le=MOST_PROCESSES)] | Auto = Field(
+        "auto", description="CPU threads; auto: all cores"
+    )
+    checkpoint_minutes: float = Field(
+        10.0, ge=0, le=1e6, description="save at least this often, also within an epoch; 0 never"
+    )
+    checkpoint_steps: int = Field(
+        0, ge=0, le=MOST_IMAGES, description="save every so many optimiser steps; 0 does not count them"
+    )
     log: list[Literal["csv", "tensorboard", "wandb", "mlflow"]] = Field(
         [], description="further logs beside the record"
     )
 
 
-Family = dict[str, bool | float | tuple[float, float]]
+Magnitude = Annotated[float, Field(ge=-MAX_MAGNITUDE, le=MAX_MAGNITUDE)]
+NoLevel = Annotated[float, Field(ge=math.inf, le=math.inf, allow_inf_nan=True)]  # of epsilon alone
+Family = dict[str, bool | Magnitude | tuple[Magnitude, Magnitude] | NoLevel]
 
 
 class Config(Record):
@@ -184,7 +211,7 @@ class Config(Record):
     method: Method = Method()
     train: Train = Train()
     run: Run = Run()
-    families: dict[str, Family] = Field(
+    families: Annotated[dict[str, Family], BeforeValidator(check_families)] = Field(
         {}, description="several constraints: [families.NAME] tables of operations, ranges and epsilon"
     )
 
@@ -193,10 +220,6 @@ class Config(Record):
         narrowed = [key for key in ("only", "without", "range") if getattr(self.method, key)]
         if self.families and narrowed:
             raise ValueError(f"families name their own operations and ranges: leave out {', '.join(narrowed)}")
-        for name, family in self.families.items():
-            level = family.get("epsilon", 0.0)
-            if isinstance(level, bool | tuple) or not level >= 0:
-                raise ValueError(f"families.{name}.epsilon must be a number, at least 0, got {level}")
         method, n = self.method.name, len(self.families)
         if not methods.METHODS[method].keeps_clean and n > 1:
             raise ValueError(f"method {method} takes one constraint, got {n} families: keep one of them")

@@ -5,6 +5,8 @@ To add a dataset, add a table to `known.toml`; if its files have a new format, a
 
 import os
 import tomllib
+from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import NamedTuple
 
@@ -56,19 +58,17 @@ def data_folders(data_dir: Path | None) -> tuple[Path, ...]:
     return tuple(path.expanduser() for path in (data_dir, Path(given) if given else None, cache_folder()) if path)
 
 
+def is_stored(name: str, data_dir: Path) -> bool:
+    """Whether a folder holds a known dataset, so that nothing is downloaded into it."""
+    return _find_in(data_dir.expanduser(), name) is not None
+
+
 def obtain_source(name: str, data_dir: Path | None, *, download: bool) -> Arrays | Listing:
     """Return a known dataset from its .npz, its official files or its folder of images."""
     source, places = SOURCES[name], data_folders(data_dir)
     for root in places:
-        if (root / f"{name}.npz").is_file():
-            return read_npz(root / f"{name}.npz")
-        for folder in source.folders:
-            paths = tuple(root / folder / file for file in source.files)
-            if source.read and all(path.is_file() for path in paths):
-                return _read_verified(source, paths)
-        for folder in source.image_folders:
-            if (root / folder / "train").is_dir():
-                return readers.read_image_folder(root / folder)
+        if read := _find_in(root, name):
+            return read()
     if not source.read:
         where = places[0] / source.image_folders[0]
         way_out = f"put its images in {where}/train/<class>/ and {where}/val/<class>/ (links work too)"
@@ -80,6 +80,21 @@ def obtain_source(name: str, data_dir: Path | None, *, download: bool) -> Arrays
     for file, md5 in source.files.items():
         fetch([address + file for address in source.addresses], target / file, md5)
     return _read_verified(source, tuple(target / file for file in source.files))
+
+
+def _find_in(root: Path, name: str) -> Callable[[], Arrays | Listing] | None:
+    """Return what reads a known dataset from a folder, None if it is not there."""
+    source = SOURCES[name]
+    if (root / f"{name}.npz").is_file():
+        return partial(read_npz, root / f"{name}.npz")
+    for folder in source.folders:
+        paths = tuple(root / folder / file for file in source.files)
+        if source.read and all(path.is_file() for path in paths):
+            return partial(_read_verified, source, paths)
+    for folder in source.image_folders:
+        if (root / folder / "train").is_dir():
+            return partial(readers.read_image_folder, root / folder)
+    return None
 
 
 def _read_verified(source: Source, paths: tuple[Path, ...]) -> Arrays | Listing:

@@ -6,6 +6,7 @@ from typing import Any
 
 from rich.console import Console
 
+from invaug.lab.config.machine import usable_workers
 from invaug.lab.config.methods import METHODS
 from invaug.lab.data.batches import batches
 from invaug.lab.evaluate import measure, pictures
@@ -38,7 +39,11 @@ def evaluate_run(
     sets = [transforms for _, transforms in transform_sets(config)]
     some = next(iter(batches(dataset.test, images, epoch=0, seed=0, shuffle=True, device=device)))
     with progress_bars() as progress:
-        options: dict[str, Any] = {"n_draws": draws, "workers": config.data.workers, "progress": progress}
+        options: dict[str, Any] = {
+            "n_draws": draws,
+            "workers": usable_workers(config.data.workers),
+            "progress": progress,
+        }
         numbers = measure.everything(predictor, dataset.test, sets, some, **options)
     report = {
         "run": str(run),

@@ -64,7 +64,7 @@ class Trainer:
         """Train the run to its end, or note why it failed."""
         try:
             outcome = self._train(job, on_epoch)
-        except RuntimeError as error:  # a loss that is not finite, a device out of memory
+        except (RuntimeError, MemoryError) as error:  # a loss that is not finite, a device out of memory
             job.fail(getattr(error, "reason", "") or reason_of(error))
             return
         job.keep(outcome)

@@ -21,6 +21,7 @@ from invaug.lab.run import files
 from invaug.lab.terminal import plain
 
 MAX_BYTES = 8 << 30  # the largest networks of timm take 4 GiB
+LARGE = 64 << 20  # bytes from which the start of a file is checked first
 MAX_UNFILLED = 0.5  # share of a network's tensors, its head aside, that a file may lack
 N_NAMED = 5  # names in a message
 NESTED = ("state_dict", "model")  # what training scripts call the weights in what they save
@@ -112,7 +113,20 @@ def _read(path: Path) -> bytes:
     if path.is_dir():
         raise UserError(f"{_named(path)} is a folder: of a run, write the file with invaug export {path}")
     with reading(_named(path)):
-        return files.read_bytes(path.resolve(), MAX_BYTES)  # what a link leads to: caches of models consist of links
+        _check_start(path)
+        return files.read_named(path, MAX_BYTES)
+
+
+def _check_start(path: Path) -> None:
+    """Refuse a file of gigabytes by its first bytes, before the others are read."""
+    size = path.stat().st_size if path.is_file() else 0
+    if size <= LARGE:
+        return
+    with path.open("rb") as file:
+        start = file.read(9)
+    is_safetensors = int.from_bytes(start[:8], "little") < size and start[8:] == b"{"
+    if not is_safetensors and not start.startswith((b"PK", b"\x80")):
+        raise UserError("it begins neither like a .safetensors file nor like a state dict saved by torch")
 
 
 def _of_safetensors(data: bytes) -> Weights:

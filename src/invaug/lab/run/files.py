@@ -1,7 +1,11 @@
-"""The files of a run, which may come from somebody else: read only if regular, of a limited size, and never links."""
+"""The files of a run, which may come from somebody else: read only if regular, of a limited size, and never links.
+
+Files that a config or a flag names may be links, but the same holds for what these lead to.
+"""
 
 import json
 import math
+import os
 import stat
 import tomllib
 from collections.abc import Mapping
@@ -35,6 +39,39 @@ def read_bytes(path: Path, limit: int) -> bytes:
     return path.read_bytes()
 
 
+def read_named(path: Path, limit: int) -> bytes:
+    """Return the content of a regular file that a flag or a config names, of at most `limit` bytes; a link is followed.
+
+    What is checked is what is read: devices and pipes, which may have no end, are opened without waiting and refused.
+    """
+    descriptor = os.open(path, os.O_RDONLY | getattr(os, "O_NONBLOCK", 0) | getattr(os, "O_BINARY", 0))
+    with os.fdopen(descriptor, "rb") as file:
+        found = os.fstat(descriptor)
+        if not stat.S_ISREG(found.st_mode):
+            raise UnsafeFileError(f"{shorten(path)} is not a regular file")
+        content = file.read(limit + 1) if found.st_size <= limit else b""
+    if found.st_size > limit or len(content) > limit:  # it may have grown since
+        raise UnsafeFileError(f"{shorten(path)} has {found.st_size:,} bytes, over the limit of {limit:,}")
+    return content
+
+
+def parse_toml(content: bytes) -> dict[str, Any]:
+    """Return the content of a TOML file; ValueError or RecursionError if it is none.
+
+    TOML's integers have 64 bits. Python's parser takes longer ones, which Python then cannot print.
+    """
+    found = tomllib.loads(content.decode())
+    _check_integers(found)
+    return found
+
+
+def _check_integers(value: Any) -> None:
+    for each in value.values() if isinstance(value, dict) else value if isinstance(value, list) else ():
+        if isinstance(each, int) and each.bit_length() > 63:
+            raise ValueError("an integer has more than 64 bits")
+        _check_integers(each)
+
+
 def read_run_config(folder: Path) -> dict[str, Any]:
     """Return the content of a run's config.toml, unchecked."""
     try:
@@ -46,7 +83,7 @@ def read_run_config(folder: Path) -> dict[str, Any]:
             raise UserError(f"{shorten(folder)} does not exist{names_beside(folder)}") from None
         raise UserError(f"{shorten(folder)} is not a run: it has no {CONFIG}") from None
     try:
-        return tomllib.loads(content.decode())
+        return parse_toml(content)
     except (ValueError, RecursionError) as error:  # not UTF-8, not TOML, a number of 5,000 digits, or nested too deeply
         raise UserError(f"{folder / CONFIG} is not TOML: {error}") from None
 

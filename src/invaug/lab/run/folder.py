@@ -6,6 +6,7 @@ import os
 import platform
 from collections.abc import Mapping
 from importlib.metadata import PackageNotFoundError, version
+from itertools import chain
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -27,6 +28,7 @@ from invaug.transforms.images import MAX_SIDE
 
 MAX_NAME = 255  # bytes, on all common file systems
 MAX_CLASSES = 1_000_000
+MIN_STD = 1e-12  # of pixels in 0 to 1: one among a billion that is one level off has 1e-7
 PACKAGES = ("invaug", "torch", "numpy", "numba", "lightning-fabric", "safetensors", "pillow")
 
 Side = Annotated[int, Field(strict=True, gt=0, le=MAX_SIDE)]
@@ -39,8 +41,8 @@ class DataFacts(BaseModel, frozen=True):
 
     name: str
     classes: Annotated[tuple[str, ...], Field(min_length=1, max_length=MAX_CLASSES)]
-    mean: tuple[Finite, ...]
-    std: tuple[Annotated[Finite, Field(gt=0)], ...]
+    mean: tuple[Annotated[Finite, Field(ge=0, le=2)], ...]
+    std: tuple[Annotated[Finite, Field(ge=MIN_STD, le=2)], ...]
     image_shape: tuple[Side, Side, Side]
     grey_range: tuple[Level, Level] | None = None
 
@@ -75,8 +77,11 @@ def read_config(folder: Path) -> tuple[Config, DataFacts]:
     content.pop("versions", None)
     try:
         facts = DataFacts.model_validate(content.pop("dataset", {}))
-    except ValidationError:
-        message = f"{folder / files.CONFIG} has no complete [dataset] table: was it written by invaug?"
+    except ValidationError as error:
+        first = error.errors()[0]
+        key = ".".join(str(part) for part in ("dataset", *first["loc"]))
+        why = f"{shorten(Path(key))} {first['msg'].removeprefix('Input ').removeprefix('Value error, ')}"
+        message = f"{folder / files.CONFIG} has no complete [dataset] table, {why}: was it written by invaug?"
         raise UserError(message) from None
     return build.build(build.flatten(content, f"{shorten(folder)} is a run of an older version: ")), facts
 
@@ -86,7 +91,8 @@ def check_usable(folder: Path) -> None:
     for path in (folder, *folder.parents):
         if reason := _obstacle(path):
             raise UserError(f"{shorten(folder)} cannot be the folder of a run, {reason}: choose another --out")
-    if links := sorted(path.name for path in folder.glob("*") if path.is_symlink()):
+    kept = chain(folder.glob("*"), folder.glob("mlruns/**/*"))  # MLflow writes into folders that it finds there
+    if links := sorted(path.name for path in kept if path.is_symlink()):
         raise UserError(f"{shorten(folder)} contains a link, {links[0]}, but a run keeps its own files: remove it")
 
 
@@ -109,18 +115,18 @@ def _obstacle(path: Path) -> str | None:
 def open_run(folder: Path, trust_model: bool) -> tuple[Config, DataFacts, checkpoint.Checkpoint | None]:
     """Return the config of a run, the facts of its data and its newest checkpoint, once they are safe to use."""
     config, facts = read_config(folder)
-    _check_trust(folder, config, trust_model)
+    check_trust(folder, config.model.name, trust_model)
     saved = checkpoint.load(folder / "checkpoints")
     if saved:
         _check_fits(folder, config, facts, saved.state.get("model"))
     return config, facts, saved
 
 
-def _check_trust(folder: Path, config: Config, trust_model: bool) -> None:
+def check_trust(folder: Path, model: str, trust_model: bool) -> None:
     """Refuse to run code that a run names without the user's consent: the folder may come from elsewhere."""
-    if is_custom(config.model.name) and not trust_model:
+    if is_custom(model) and not trust_model:
         way_out = "add --trust-model (trust_model=True in Python) if you know where it comes from"
-        raise UserError(f"the model of {folder} is code, {config.model.name}, which would run here: {way_out}")
+        raise UserError(f"the model of {folder} is code, {model}, which would run here: {way_out}")
 
 
 def _check_fits(folder: Path, config: Config, facts: DataFacts, weights: Any) -> None:

@@ -11,8 +11,9 @@ from invaug.lab.jobs.job import Job
 from invaug.lab.jobs.pool import check_start, run_jobs
 from invaug.lab.jobs.progress import Cost, bar
 from invaug.lab.jobs.verbs import resume_command
+from invaug.lab.models.build import is_custom
 from invaug.lab.run import atomic, record
-from invaug.lab.run.folder import check_usable
+from invaug.lab.run.folder import check_trust, check_usable
 from invaug.lab.train import folders
 from invaug.lab.train.command import check_buildable, print_lines, print_summaries, resolve_for, write_pages
 from invaug.lab.train.display import Screen
@@ -33,6 +34,7 @@ def compare_methods(
     quiet: bool,
     jobs: int = 1,
     on: str = "processes",
+    trust_model: bool = False,
     dry_run: bool = False,
 ) -> list[dict[str, Any]]:
     """Train plain training, TrivialAugment and the method; return their summaries.
@@ -40,6 +42,7 @@ def compare_methods(
     Args:
         jobs: How many to train at the same time.
         on: processes, ray, or the address of a Ray cluster.
+        trust_model: Whether a comparison that is resumed may run the code of its own `module:factory`.
         dry_run: Whether to say what would be trained, and to return that, without a trace on disk.
     """
     check_start("train --compare", on)
@@ -48,7 +51,7 @@ def compare_methods(
     if resume and out:
         if not (out / COMPARISON).is_file():
             raise UserError(f"nothing to resume in {out}: no {COMPARISON} there; leave out --resume to start")
-        given = {**read(out / COMPARISON), **given}
+        given = {**_stored(out, given, trust_model), **given}
     elif resume:
         raise UserError("nothing to resume: name the folder of the comparison with --out")
     config = build(given)
@@ -66,7 +69,8 @@ def compare_methods(
         return [plan.as_json(job.folder, each) for job, (plan, each) in zip(wanted, plans, strict=True)]
     root.mkdir(parents=True, exist_ok=True)
     atomic.write_text(root / COMPARISON, dump(nest(given)))
-    flags = {"resume": True, "out": root, "jobs": jobs, "on": on}
+    flags: dict[str, Any] = {"resume": True, "out": root, "jobs": jobs, "on": on}
+    flags |= {"trust_model": True} if is_custom(config.model.name) else {}
     again = resume_command("train", "--compare", flags, {"jobs": 1, "on": "processes"})
     with bar(len(wanted), console, again, _cost(wanted, seconds)) as shown:
         run_jobs(wanted, shown, at_once=jobs, on=on)
@@ -75,6 +79,14 @@ def compare_methods(
     summaries = [{**(job.found() or {})["summary"], "run": str(job.folder)} for job in wanted]
     print_summaries(console, summaries, write_pages(root, [job.folder for job in wanted]))
     return summaries
+
+
+def _stored(out: Path, given: Mapping[str, Any], trust_model: bool) -> dict[str, Any]:
+    """Return what a comparison was started with, for a resume; its folder may come from elsewhere."""
+    stored = folders.own_places(read(out / COMPARISON), given)
+    if "model" not in given:  # naming the model is trusting it
+        check_trust(out, str(stored.get("model", "")), trust_model)
+    return stored
 
 
 def _jobs(given: Mapping[str, Any], config: Config, root: Path) -> list[Job]:

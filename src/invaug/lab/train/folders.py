@@ -10,13 +10,16 @@ from pathlib import Path
 from typing import Any
 
 from invaug.lab.config.schema import Config
+from invaug.lab.data.known import SOURCES, is_stored
 from invaug.lab.data.load import Dataset
+from invaug.lab.environment import is_first
 from invaug.lab.errors import UserError
 from invaug.lab.run import atomic, checkpoint, record
-from invaug.lab.run.files import CONFIG
+from invaug.lab.run.files import CONFIG, shorten
 from invaug.lab.run.folder import check_usable, open_run, read_config, versions, write_config
 from invaug.lab.run.lock import NAME as LOCK
 from invaug.lab.run.lock import run_lock
+from invaug.lab.terminal import say
 from invaug.lab.train import ranks
 from invaug.lab.train.one_process import Processes
 
@@ -57,7 +60,22 @@ def stored_settings(folder: Path, given: Mapping[str, Any], trust_model: bool) -
         return {}
     named = given.get("model") == read_config(folder)[0].model.name  # naming the model is trusting it
     settings = open_run(folder, trust_model or named)[0].flat()
-    return {key: value for key, value in settings.items() if value is not None}
+    return own_places({key: value for key, value in settings.items() if value is not None}, given)
+
+
+def own_places(stored: Mapping[str, Any], given: Mapping[str, Any]) -> dict[str, Any]:
+    """Return stored settings for a resume, without a `data_dir` in which the dataset would have to be downloaded.
+
+    The folder of a run may come from elsewhere: what it names outside is read, but nothing is written there. The
+    dataset is then searched for, and downloaded, where the user's own `--data-dir`, INVAUG_DATA or cache is.
+    """
+    name = str(given.get("data", stored.get("data", ""))).partition("+")[0]
+    place = stored.get("data_dir")
+    if "data_dir" in given or name not in SOURCES or not isinstance(place, str | Path) or is_stored(name, Path(place)):
+        return dict(stored)
+    if is_first():
+        say(f"{name} is not in {shorten(Path(place))}, which only the run names: give --data-dir to use that folder")
+    return {key: value for key, value in stored.items() if key != "data_dir"}
 
 
 @contextmanager

@@ -11,6 +11,7 @@ from typing import Any, TypeVar
 import torch
 from torch import Tensor, distributed, nn
 
+from invaug.lab.config import machine
 from invaug.lab.config.schema import Config
 from invaug.lab.environment import lacks_bf16, restarts, under_torchrun
 from invaug.lab.errors import RunError, UserError
@@ -28,6 +29,7 @@ def launch(config: Config) -> Processes:
     Fabric is imported only where it is needed, because that takes seconds.
     """
     _check_device(config.run.device)
+    _check_machine(config)
     if config.run.threads != "auto":
         torch.set_num_threads(config.run.threads)
     nodes, devices = 1, config.run.devices
@@ -66,6 +68,16 @@ def _check_device(name: str) -> None:
     if name != "auto" and not available.get(name, False):
         choices = ", ".join(kind for kind, found in available.items() if found)
         raise UserError(f"device {name} is not available: choose auto or one of {choices}")
+
+
+def _check_machine(config: Config) -> None:
+    """Refuse a config that would start more processes or threads than this machine bears, before the first starts."""
+    machine.check_workers(config.data.workers)
+    if config.run.threads != "auto":
+        machine.check_threads(config.run.threads)
+    if not under_torchrun():  # which decides how many there are
+        kind = find_device(config.run.device).type
+        machine.check_devices(config.run.devices, kind, torch.cuda.device_count() if kind == "cuda" else 1)
 
 
 def _connect_again(fabric: Processes) -> None:
