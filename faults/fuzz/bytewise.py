@@ -1,4 +1,4 @@
-"""Mutations of bytes: numbers in a header, bits, cuts, repetitions; and of PNG's chunks, with their checksums repaired."""
+"""Mutations of bytes: numbers in a header, bits, cuts, repetitions; and of PNG's chunks, with the right checksums."""
 
 from __future__ import annotations
 
