@@ -13,7 +13,7 @@ from faults.fuzz.findings import FOLDER, keep, key_of, workshop
 from faults.fuzz.formats import FORMATS
 
 ROUND = 50  # mutations of a format before the next one has its turn
-GOOD = ("refused", "accepted")
+
 HEADS = ("format", "mutations", "refused in one line", "accepted", "tracebacks", "hangs", "growth")
 
 
@@ -56,7 +56,7 @@ def fuzz(names: list[str], seed: int, seconds: float, findings: Path) -> dict[st
                 job = worker.mutations(name, seed, examples, place)
                 for index, found in worker.attempt(job, range(first, first + ROUND)):
                     counts[name][found.kind] += 1
-                    if found.kind in GOOD or (name, key_of(found)) in seen:
+                    if found.kind in worker.GOOD or (name, key_of(found)) in seen:
                         continue
                     seen.add((name, key_of(found)))
                     path = keep(name, found, *job.make(index), findings)
@@ -75,11 +75,11 @@ def main() -> int:
             files, words = job.make(options.index)
             found = dict(worker.attempt(job, [options.index]))[options.index]
         print(f"invaug {' '.join(words)} with other {', '.join(files)}: {found.kind}: {found.text}")
-        return int(found.kind not in GOOD)
+        return int(found.kind not in worker.GOOD)
     print(f"seed {options.seed}; one again: python -m faults.fuzz --formats NAME --seed {options.seed} --index NUMBER")
     counts = fuzz(names, options.seed, options.seconds, options.findings)
     print(table(counts))
-    return int(any(set(found) - {*GOOD} for found in counts.values()))
+    return int(any(set(found) - {*worker.GOOD} for found in counts.values()))
 
 
 if __name__ == "__main__":

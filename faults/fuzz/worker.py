@@ -26,7 +26,8 @@ SECONDS = 10.0  # a mutation may take
 GROWTH = 200 << 20  # bytes a mutation may take beside what the process has
 ROOM = 2 << 30  # bytes after which the system itself refuses more
 LIFE = 200  # mutations until a new process takes over, so that small leaks do not add up
-KINDS = ("refused", "accepted", "traceback", "hang", "growth")
+GOOD = ("refused", "accepted")
+KINDS = (*GOOD, "traceback", "hang", "growth")
 CUT_OFF = ("subprocess.Popen", "os.fork", "os.posix_spawn", "os.system", "socket.connect", "socket.getaddrinfo")
 
 
