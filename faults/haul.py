@@ -16,14 +16,16 @@ from typing import Any, NamedTuple
 
 from faults import zygote
 from faults.harness import case
-from faults.small import BATCH, arguments, differences, invaug, last, result, resumed, summarize, write_data
+from faults.small import BATCH, arguments, differences, invaug, result, resumed, summarize, write_data
+from invaug.lab.run import checkpoint
 
-PER_EPOCH, PER_LIFE = 200, 645  # steps
+PER_EPOCH, PER_LIFE = 200, 650  # steps
 EVERY = 100  # steps between two looks at the process
 MOST_MEMORY = 24 << 20  # bytes a run may have more than at the first look
 MOST_DESCRIPTORS = 2  # which may happen to be open more at one look than at another
 MOST_FILES = 16  # in the folder of a run, with what a kill leaves behind
 PATIENCE = 3600.0  # seconds
+EXIT_CODES = {0: 0, signal.SIGTERM: 128 + signal.SIGTERM, signal.SIGKILL: -signal.SIGKILL}
 SETTINGS = {"n_steps": 1, "only": "Rotate"}
 
 
@@ -73,9 +75,7 @@ def live(words: list[str], folder: Path, run: Path, n_steps: int = 0, signum: in
     file.unlink(missing_ok=True)
     how: dict[str, Any] = {"signum": signum, "mark": zygote.STEP.decode(), "count": n_steps}
     ended = zygote.run(words, faults={"gauge": str(file)}, patience=PATIENCE, **(how if signum else {}))
-    expected = {signal.SIGTERM: 128 + signal.SIGTERM, signal.SIGKILL: -signal.SIGKILL}.get(
-        signal.Signals(signum) if signum else 0, 0
-    )
+    expected = EXIT_CODES[signum]
     if ended.code != expected:
         raise RuntimeError(f"exit {ended.code}, not {expected}: {ended.stderr[-300:]}")
     looks = [Look(*json.loads(line)) for line in file.read_text().splitlines()] if file.exists() else []
@@ -100,7 +100,8 @@ def haul(n_steps: int, folder: Path) -> Haul:
     chance, lives, words = random.Random(0), [], arguments(data, stopped, **settings)
     n_stops = max(n_steps // PER_LIFE, 1)
     for left in range(n_stops, 0, -1):
-        done = last(stopped).step if lives and (stopped / "checkpoints").exists() else 0
+        saved = checkpoint.load(stopped / "checkpoints")
+        done = saved.step if saved else 0
         share = (n_steps - done) // (left + 1)
         until = max(EVERY + 1, min(int(share * chance.uniform(0.8, 1.2)), n_steps - done - 1))
         signum = chance.choice((signal.SIGTERM, signal.SIGKILL))
@@ -130,19 +131,20 @@ def wrongs(found: Haul, n_steps: int, folder: Path) -> Iterator[str]:
 
 
 def leaks(found: Haul) -> Iterator[str]:
-    """Yield what grew: within a life, or from one life to the next."""
+    """Yield what grew: within a life, or from the first life to another, at the same step."""
     first = found.lives[0].looks[0]
     for number, life in enumerate([found.alone, *found.lives]):
-        name = f"life {number}" if number else "the uninterrupted run"
         if not life.looks:
             continue
-        for what, start in (("this life's", life.looks[0]), ("the first life's", first)):
-            grown = max(look.memory for look in (life.looks if what[0] == "t" else life.looks[:1])) - start.memory
-            if grown > MOST_MEMORY:
-                yield f"{name} has {grown >> 20} MB more than at {what} first look"
+        start, name = life.looks[0], f"life {number}" if number else "the uninterrupted run"
+        within = max(look.memory for look in life.looks) - start.memory
+        if within > MOST_MEMORY:
+            yield f"{name} grew by {within >> 20} MB after step {start.step}"
+        if start.memory - first.memory > MOST_MEMORY:
+            yield f"{name} has {(start.memory - first.memory) >> 20} MB more at step {start.step} than the first had"
         most = max(look.descriptors for look in life.looks)
         if most > first.descriptors + MOST_DESCRIPTORS:
-            yield f"{name} has {most} open files, the first life {first.descriptors}"
+            yield f"{name} has {most} open files, the first had {first.descriptors}"
 
 
 def tables_of(run: Path, folder: Path) -> dict[str, str]:
@@ -187,7 +189,7 @@ def row(name: str, lives: list[Life]) -> str:
 
 
 @case(
-    "the long haul, in steps (100 checkpoints, 31 resumes after SIGTERM or kill -9): memory, open files and files of "
+    "the long haul, in steps (100 checkpoints, 30 resumes after SIGTERM or kill -9): memory, open files and files of "
     "the run stay the same; record, weights and report as of the uninterrupted run",
     full=20_000,
     fast=400,
