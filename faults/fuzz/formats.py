@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import random
 import shutil
 from collections.abc import Callable
@@ -11,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import torch
 from PIL import Image
 
 from faults import archives
@@ -102,9 +104,11 @@ FORMATS = {
     ),
     "certificate": Format(of_file(trees.mutate_json, f"{RUN}/certificate.json"), (REPORT,)),
     "evaluation": Format(of_file(trees.mutate_json, f"{RUN}/evaluation.json"), (REPORT,)),
+    "insights": Format(of_file(trees.mutate_json, "insights/insights.json"), (("report", "insights"),)),
     "images": Format(image, (train("photos"), ("scan", "photos"), ("predict", RUN, "alone"))),
     "tar": known("cifar10", packed.mutate_gzip, "cifar-10-binary.tar.gz"),
     "zip": known("tiny-imagenet", packed.mutate_zip, "tiny-imagenet-200.zip"),
+    "mat": known("svhn", bytewise.mutate_bytes, "train_32x32.mat", "test_32x32.mat"),
     "idx": known("mnist", packed.mutate_gzip, *archives.idx_files()),
 }
 
@@ -117,6 +121,7 @@ def write_examples(place: Path) -> None:
     for name, folder in archives.write_cached(place / "cached"):
         shutil.move(folder, place / name)
     write_run(place)
+    write_insights(place)
 
 
 def write_arrays(place: Path) -> None:
@@ -165,3 +170,22 @@ def write_run(place: Path) -> None:
             raise RuntimeError(f"{' '.join(command)}: {found}")
     for path in sorted((place / RUN / "checkpoints").iterdir())[:-2]:  # of the newest, so that no other takes its place
         path.unlink()
+
+
+def write_insights(place: Path) -> None:
+    """Write what `invaug insights` leaves, of numbers that were not measured."""
+    from invaug.lab.insights.command import as_json
+    from invaug.lab.insights.examples import examples
+    from invaug.lab.insights.judge import HeldOut
+    from invaug.lab.insights.verdicts import Answer, Finding
+
+    held_out, rotate = HeldOut(100, 0.2, [0.9, 0.92], 2), {"Rotate": (0.0, 30.0)}
+    numbers = {"gammas": [0.1, 0.2], "settled": True, "clean": [0.9, 0.91], "loss_gaps": [0.1, 0.1]}
+    found = [
+        Finding("rotations", rotate, under=[0.89, 0.9], held_out=held_out, **numbers),
+        Finding("flips", {"FlipX": True}, under=[0.4, 0.5], held_out=held_out, **numbers),
+    ]
+    answer = Answer("data", "cnn-small", held_out, found, ["colour"], 1.0)
+    shown = examples(answer, torch.zeros(2, 1, 8, 8, dtype=torch.uint8))
+    (place / "insights").mkdir()
+    (place / "insights" / "insights.json").write_text(json.dumps({**as_json(answer), "examples": shown}))
