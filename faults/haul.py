@@ -92,7 +92,7 @@ class Haul(NamedTuple):
 
 
 def haul(n_steps: int, folder: Path) -> Haul:
-    """Train once without and once with stops, SIGTERM and kill -9 in turn at random."""
+    """Train once without and once with stops, by SIGTERM and kill -9 in turn at random moments."""
     data = write_data(folder, n_train=PER_EPOCH * BATCH)
     whole, stopped = folder / "whole" / "run", folder / "stopped" / "run"
     settings = {**SETTINGS, "epochs": n_steps // PER_EPOCH}
@@ -104,7 +104,7 @@ def haul(n_steps: int, folder: Path) -> Haul:
         done = saved.step if saved else 0
         share = (n_steps - done) // (left + 1)
         until = max(EVERY + 1, min(int(share * chance.uniform(0.8, 1.2)), n_steps - done - 1))
-        signum = chance.choice((signal.SIGTERM, signal.SIGKILL))
+        signum = (signal.SIGTERM, signal.SIGKILL)[left % 2]
         lives.append(live(words, folder, stopped, until, signum))
         words = resumed(stopped)
     lives.append(live(words, folder, stopped))
