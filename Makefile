@@ -23,7 +23,7 @@ export UV_FIND_LINKS ?= $(PIP_FIND_LINKS)
 install = $(BIN)/uv pip install --quiet --python $(BIN)/python -c $(CONSTRAINTS) $(1) \
 	|| $(BIN)/pip install --quiet --no-compile -c $(CONSTRAINTS) $(1)
 
-.PHONY: train test format lint types unit left-out coverage exact long faults ray loggers integrations adapters pages docs linkcheck notebook package \
+.PHONY: train test format lint types unit left-out coverage exact long faults fuzz soak ray loggers integrations adapters pages docs linkcheck notebook package \
 	compare bench clean
 
 train: .venv/dev
@@ -51,6 +51,8 @@ left-out:
 	@echo "  make exact      every operation, level and size against Pillow, byte for byte"
 	@echo "  make long       searches and experiments that are killed and resumed; long trainings"
 	@echo "  make faults     crashes, damaged files and hostile input, each many times"
+	@echo "  make fuzz       mutated files of every format, for SECONDS=600"
+	@echo "  make soak       one run of 20,000 steps, stopped and resumed 30 times"
 	@echo "  make adapters   torchvision, kornia, albumentations and timm (installs them)"
 	@echo "  make integrations  trainings with Lightning, Hugging Face and timm (installs them)"
 	@echo "  make pages      the report in a real browser (needs chromium and chromedriver)"
@@ -75,6 +77,15 @@ long: .venv/dev
 # every fault in its full count, and the table of docs/reliability.md
 faults: .venv/dev
 	$(BIN)/python -m faults -o docs/reliability.md
+
+# mutated files of every format that is read from others, or of FORMATS="npz,state"; SEED= makes a run repeatable
+SECONDS ?= 600
+fuzz: .venv/dev
+	OMP_NUM_THREADS=1 $(BIN)/python -m faults.fuzz --seconds $(SECONDS) --formats "$(FORMATS)" $(if $(SEED),--seed $(SEED))
+
+# the long haul: memory, open files, the record and the report of one run through many stops
+soak: .venv/dev
+	OMP_NUM_THREADS=1 $(BIN)/python -m faults.haul
 
 # the tests that are skipped without the peers
 adapters: .venv/peers

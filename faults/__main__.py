@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from faults.harness import Case, all_cases
+from invaug.lab.environment import commit, cpu_model
 
 FAILED, BROKEN = "failed: ", "broken: "
 PATIENCE = 3600  # seconds for one case
@@ -24,7 +25,7 @@ HEAD = """# Reliability
 Every row is a promise, how often `{command}` tried to break it, and how often it held. Real processes, real signals,
 real disks; a case that cannot be made to pass stays here as a miss. `make test` runs the same with fewer tries.
 
-{when}, {machine}; {seconds:.0f} s.
+{when}, commit {commit}; {machine}; {seconds:.0f} s.
 
 """
 
@@ -83,6 +84,14 @@ def table(outcomes: list[Outcome]) -> str:
     return "\n".join([*lines, *(["", "Misses:", "", *misses] if misses else []), ""])
 
 
+def head(command: str, seconds: float) -> str:
+    """Return what the page says above its table: when, of which commit, and on which machine."""
+    system = f"{platform.system()}, Python {platform.python_version()}, torch {version('torch')}"
+    machine = f"{cpu_model()}, {os.cpu_count()} cores, {system}"
+    when = f"{datetime.datetime.now(datetime.UTC):%d %B %Y}"
+    return HEAD.format(command=command, when=when, commit=commit() or "unknown", machine=machine, seconds=seconds)
+
+
 def parse() -> argparse.Namespace:
     """Return the options."""
     parser = argparse.ArgumentParser(prog="python -m faults", description=__doc__)
@@ -108,19 +117,14 @@ def main() -> int:
     if options.list:
         print("\n".join(f"{c.group}: {c.name} ({c.full}; {c.fast} in make test)" for c in wanted))
         return 0
-    started = time.perf_counter()
+    started, _ = time.perf_counter(), commit()  # looked up once: what is committed meanwhile was not tried
     with ThreadPoolExecutor(options.jobs) as pool:
         outcomes = list(pool.map(lambda case: run_apart(case, options.fast), wanted))
     seconds = time.perf_counter() - started
-    machine = (
-        f"{os.cpu_count()} cores, {platform.system()}, Python {platform.python_version()}, torch {version('torch')}"
-    )
-    when = f"{datetime.datetime.now(datetime.UTC):%d %B %Y}"
     print(table(outcomes))
     if options.output:
         command = "python -m faults " + " ".join(map(repr, options.only)) if options.only else "make faults"
-        head = HEAD.format(command=command, when=when, machine=machine, seconds=seconds)
-        options.output.write_text(head + table(outcomes), encoding="utf-8")
+        options.output.write_text(head(command, seconds) + table(outcomes), encoding="utf-8")
     return int(any(outcome.failures for outcome in outcomes))
 
 

@@ -41,6 +41,8 @@ class Order:
     """Seconds until the signal is sent a second time; negative: never."""
     faults: dict[str, Any] = field(default_factory=dict)
     """Names in FAULTS and their arguments: what is changed in the child before it starts."""
+    patience: float = PATIENCE
+    """Seconds after which it is killed."""
 
 
 class Ended(NamedTuple):
@@ -161,7 +163,7 @@ def watch(order: Order, child: int, marks: int, started: float) -> tuple[bytes, 
             os.kill(child, order.signum)  # not waited for yet, so the number is still the child's
             sent += 1
             due = time.monotonic() + order.again if order.again >= 0 and sent == 1 else float("inf")
-        elif time.monotonic() - started > PATIENCE:
+        elif time.monotonic() - started > order.patience:
             os.kill(child, signal.SIGKILL)
         done, status = os.waitpid(child, os.WNOHANG)
         if done:
@@ -440,7 +442,15 @@ def slow_steps(seconds: float) -> None:
     InvarianceConstrained.forward = slow  # type: ignore[method-assign]
 
 
+def gauge(file: str) -> None:
+    """Write down memory, open files and time, every hundred steps."""
+    from faults import haul
+
+    haul.gauge(Path(file))
+
+
 FAULTS: dict[str, Callable[[Any], None]] = {
+    "gauge": gauge,
     "slow_save": slow_save,
     "die_at": die_at,
     "die_at_write": die_at_write,
