@@ -191,7 +191,7 @@ def read(path: Path) -> Checkpoint:
     except (OSError, DamageError):
         raise
     except Exception as error:  # a hostile file may provoke any
-        reason = f"{type(error).__name__}: {error}"[:MAX_SHOWN]
+        reason = plain(f"{type(error).__name__}: {error}"[:MAX_SHOWN])
         raise DamageError(f"its content cannot be read ({reason})") from error
 
 
@@ -232,7 +232,7 @@ def _check_schema(path: Path, body: Mapping[str, Any]) -> None:
 def _read_tensors(manifest: Path, file: str, size: int, sha256: str) -> bytes:
     path = manifest.with_name(file) if TENSORS.fullmatch(file) else None
     if path is None or not path.is_file():
-        raise DamageError(f"its tensors are missing ({file[:MAX_SHOWN]})")
+        raise DamageError(f"its tensors are missing ({plain(file[:MAX_SHOWN])})")
     if path.stat().st_size != size:
         raise DamageError(f"{file} has {path.stat().st_size} bytes instead of {size}")
     data = files.read_bytes(path, _memory())
