@@ -251,7 +251,7 @@ def test_more_values_than_any_network_has_are_neither_read_nor_written(
     forge(manifest, state={"n": [[]] * checkpoint.MAX_VALUES})
     assert falls_back(tmp_path, "values, over 1,048,576")
     monkeypatch.setattr(checkpoint, "MAX_VALUES", 100)
-    with pytest.raises(ValueError, match="the state without its tensors holds .* values, over 100"):
+    with pytest.raises(ValueError, match=r"the state without its tensors holds .* values, over 100"):
         save(tmp_path, 3, {"n": [0] * 100})
     assert falls_back(tmp_path)
 

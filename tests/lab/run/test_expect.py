@@ -36,17 +36,13 @@ def test_other_values_of_the_same_structure_are_alike() -> None:
         ({"deep": []}, "s/deep is a list of 0, expected a table"),
         ({"\x1b[2J" + "k" * 999: 1}, r"s/\?\[2Jk{56}… is unknown to this run"),
         ({"n": "\x1b" + "v" * 10**6}, r"s/n is '\\x1bv{55}…, expected"),
-        ({"n": 10**4000}, None),
     ],
     ids=str,
 )
-def test_the_entry_that_differs_is_named(change: dict[str, Any], message: str | None) -> None:
-    if message is None:
-        return require_alike({**ALIKE, **change}, LIKE, "s")
+def test_the_entry_that_differs_is_named(change: dict[str, Any], message: str) -> None:
     with pytest.raises(MisfitError, match=message) as caught:
         require_alike({**ALIKE, **change}, LIKE, "s")
     assert len(str(caught.value)) < 200
-    return None
 
 
 def test_optional_keys_may_be_there_or_not() -> None:

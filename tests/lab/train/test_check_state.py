@@ -68,7 +68,7 @@ ODD: dict[str, Callable[[dict[str, Any]], Any]] = {
     "optimizer/state/0/evil is unknown": lambda s: first(s).update(evil=1),
     "optimizer/state/99 is unknown": lambda s: s["optimizer"]["state"].update({99: {}}),
     "of its own, not that of optimizer/state/": lambda s: s["optimizer"]["state"].update(
-        {1: s["optimizer"]["state"][3]}
+        {1: s["optimizer"]["state"][2]}
     ),
     "ema is a tensor of float64": lambda s: s.update(ema=s["tallies"]),
     "ema_count is 5, expected a whole number from 0 to 4": lambda s: s.update(ema_count=5),
