@@ -8,7 +8,7 @@ from importlib import import_module
 from pathlib import Path
 
 GROUPS = (
-    *("crash", "ranks", "data", "numerics", "security", "operations", "serving", "limits", "fuzzing", "haul"),
+    *("crash", "ranks", "data", "numerics", "security", "operations", "serving", "limits", "fuzzing", "haul", "states"),
 )
 Run = Callable[[int, Path], Iterable[str]]
 

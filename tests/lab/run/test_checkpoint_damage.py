@@ -153,6 +153,18 @@ NOT_OURS: dict[str, dict[str, Any]] = {
     "meta that is a number": {"meta": 1},
     "another step": {"step": 3},
     "an epoch that is none": {"epoch": "x"},
+    "an epoch that is a truth": {"epoch": True},
+    "an endless epoch": {"epoch": 2**60},
+    "a key of its own": {"evil": 1},
+    "a tag after a key": {"state": {"n": {"a": 1, "$float": "nan"}}},
+    "a tag beside a key": {"state": {"n": {"$float": "nan", "a": 1}}},
+    "a float in another spelling": {"state": {"n": {"$float": "1_0"}}},
+    "a tuple of a table": {"state": {"n": {"$tuple": {"a": 1}}}},
+    "a key twice": {"state": {"$dict": [[1, 2], [True, 3]]}},
+    "a key that is a tensor": {"state": {"$dict": [[{"$tensor": "state/x"}, 2]]}},
+    "an order of truths": {"state": {"n": {"$tensor": "state/x", "order": [False]}}},
+    "an order that is a text": {"state": {"n": {"$tensor": "state/x", "order": "0"}}},
+    "33 levels": {"state": {"n": json.loads("[" * 33 + "]" * 33)}},
 }
 
 
@@ -230,3 +242,22 @@ def test_bad_tensors_under_a_right_hash_are_passed_over_and_run_nothing(
     forge(manifest, tensors=about)
     assert falls_back(tmp_path / "checkpoints", "its content cannot be read")
     assert not canary.exists()
+
+
+def test_more_values_than_any_network_has_are_neither_read_nor_written(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    manifest, _ = two(tmp_path)
+    forge(manifest, state={"n": [[]] * checkpoint.MAX_VALUES})
+    assert falls_back(tmp_path, "values, over 1,048,576")
+    monkeypatch.setattr(checkpoint, "MAX_VALUES", 100)
+    with pytest.raises(ValueError, match=r"the state without its tensors holds .* values, over 100"):
+        save(tmp_path, 3, {"n": [0] * 100})
+    assert falls_back(tmp_path)
+
+
+def test_meta_holds_no_tensors(tmp_path: Path) -> None:
+    with pytest.raises(TypeError, match="meta/a is a tensor, which only the state may hold"):
+        checkpoint.save(tmp_path / "new", {}, step=1, epoch=0, meta={"a": torch.zeros(1)})
+    forge(two(tmp_path)[0], meta={"a": {"$tensor": "state/x"}})
+    assert falls_back(tmp_path, "a tensor that is not there")

@@ -22,7 +22,11 @@ from invaug.lab.run.encoding import Encoder, decode
 from invaug.lab.terminal import plain
 
 SCHEMA = 1
-MAX_MANIFEST = 64 << 20  # bytes; the manifest of a large network takes about 100 kB
+MAX_MANIFEST = 16 << 20  # bytes; the manifest of a large network takes about 100 kB
+MAX_VALUES = 1 << 20  # of lists, tables and items in a manifest, which all take memory; a large network has 10,000
+MAX_COUNT = 2**53  # beyond it other readers of JSON round
+KEYS = {"schema", "step", "epoch", "tensors", "meta", "state"}
+ABOUT_TENSORS = {"file": str, "size": int, "sha256": str}
 MAX_SHOWN = 300  # characters of another library's error message, into which a hostile file may put anything
 MANIFEST = re.compile(r"step-(\d{8,})\.json")
 TENSORS = re.compile(r"step-(\d{8,})(\.\d+)?\.safetensors")
@@ -55,12 +59,14 @@ def save(folder: Path, state: Mapping[str, Any], *, step: int, epoch: int, meta:
 
     Args:
         state: Dicts, lists and tuples of tensors, numbers, strings and None. A tensor that occurs twice is stored once.
-        meta: What the caller wants to know before using the state; the same types.
+        meta: What the caller wants to know before using the state; the same types, without tensors.
     """
     if step < 0:
         raise ValueError(f"step must not be negative, got {step}")
-    encoder = Encoder()
-    content = {"meta": encoder.encode(meta, "meta"), "state": encoder.encode(state, "state")}
+    encoder, about = Encoder(), Encoder()
+    content = {"meta": about.encode(meta, "meta"), "state": encoder.encode(state, "state")}
+    if about.tensors:
+        raise TypeError(f"{next(iter(about.tensors))} is a tensor, which only the state may hold")
     _refuse_link(folder)
     try:
         with atomic.reporting(folder):
@@ -118,6 +124,8 @@ def _write(folder: Path, content: Mapping[str, Any], data: bytes, step: int, epo
     sealed = seal({"schema": SCHEMA, "step": step, "epoch": epoch, "tensors": about, **content})
     if len(sealed) > MAX_MANIFEST:
         raise ValueError(f"the state without its tensors takes {len(sealed):,} bytes, over {MAX_MANIFEST:,}")
+    if _n_values(sealed) > MAX_VALUES:
+        raise ValueError(f"the state without its tensors holds {_n_values(sealed):,} values, over {MAX_VALUES:,}")
     try:
         atomic.write_bytes(file, data)
         atomic.write_bytes(manifest, sealed)
@@ -171,20 +179,19 @@ def read(path: Path) -> Checkpoint:
     """Return the checkpoint of one manifest, or raise DamageError."""
     body = _open_seal(files.read_bytes(path, MAX_MANIFEST))
     _check_schema(path, body)
+    _check_manifest(path, body)
     try:
         data = _read_tensors(path, **body["tensors"])
         # clones, because torch aligns its own memory, and kernels may round differently by alignment
         tensors = {name: tensor.clone() for name, tensor in safetensors.torch.load(data).items()}
-        state, meta = decode(body["state"], tensors), decode(body["meta"], tensors)
-        step, epoch = body["step"], body["epoch"]
-        are_counts = all(type(count) is int and 0 <= count < 2**63 for count in (step, epoch))
-        if not (isinstance(state, dict) and isinstance(meta, dict) and are_counts and step == _step(path)):
+        state, meta = decode(body["state"], tensors), decode(body["meta"], {})
+        if not (isinstance(state, dict) and isinstance(meta, dict)):
             raise DamageError("its manifest was not written by invaug")
-        return Checkpoint(state, step, epoch, meta, path)
+        return Checkpoint(state, body["step"], body["epoch"], meta, path)
     except (OSError, DamageError):
         raise
     except Exception as error:  # a hostile file may provoke any
-        reason = f"{type(error).__name__}: {error}"[:MAX_SHOWN]
+        reason = plain(f"{type(error).__name__}: {error}"[:MAX_SHOWN])
         raise DamageError(f"its content cannot be read ({reason})") from error
 
 
@@ -192,10 +199,26 @@ def _open_seal(raw: bytes) -> dict[str, Any]:
     head, newline, rest = raw.partition(b"\n")
     if head + newline != first_line(rest):
         raise DamageError("its manifest was changed or cut (SHA-256 differs)")
+    if _n_values(rest) > MAX_VALUES:
+        raise DamageError(f"its manifest has {_n_values(rest):,} values, over {MAX_VALUES:,}")
     try:
         return dict(json.loads(b"{" + rest))
     except (ValueError, RecursionError) as error:
         raise DamageError(f"its manifest is not JSON ({error})") from error
+
+
+def _n_values(text: bytes) -> int:
+    """Return at least the number of values of a JSON text, without parsing it."""
+    return sum(text.count(mark) for mark in (b"[", b"{", b","))
+
+
+def _check_manifest(path: Path, body: Mapping[str, Any]) -> None:
+    """Refuse other keys, types and counts than `save` writes."""
+    about, counts = body.get("tensors"), [body.get("step"), body.get("epoch")]
+    are_counts = all(type(count) is int and 0 <= count <= MAX_COUNT for count in counts)
+    is_about = isinstance(about, dict) and {key: type(value) for key, value in about.items()} == ABOUT_TENSORS
+    if not (set(body) == KEYS and is_about and are_counts and body["step"] == _step(path)):
+        raise DamageError("its manifest was not written by invaug")
 
 
 def _check_schema(path: Path, body: Mapping[str, Any]) -> None:
@@ -209,7 +232,7 @@ def _check_schema(path: Path, body: Mapping[str, Any]) -> None:
 def _read_tensors(manifest: Path, file: str, size: int, sha256: str) -> bytes:
     path = manifest.with_name(file) if TENSORS.fullmatch(file) else None
     if path is None or not path.is_file():
-        raise DamageError(f"its tensors are missing ({file[:MAX_SHOWN]})")
+        raise DamageError(f"its tensors are missing ({plain(file[:MAX_SHOWN])})")
     if path.stat().st_size != size:
         raise DamageError(f"{file} has {path.stat().st_size} bytes instead of {size}")
     data = files.read_bytes(path, _memory())

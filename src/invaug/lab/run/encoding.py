@@ -17,6 +17,11 @@ DTYPES = (
 )
 
 
+MAX_SHOWN = 60  # characters of a name in a message
+MAX_DEPTH = 32  # of containers in containers; the state of a training has 5
+FLOATS = ("nan", "inf", "-inf")
+
+
 class Encoder:
     """Turns values into JSON, and collects the tensors it meets under names that are their paths in the state."""
 
@@ -74,29 +79,67 @@ class Encoder:
         return name
 
 
-def decode(node: Any, tensors: Mapping[str, Tensor]) -> Any:
-    """Return the value of a JSON form; a malformed one may raise anything."""
-    if isinstance(node, list):
-        return [decode(item, tensors) for item in node]
-    if not isinstance(node, dict):
+def decode(node: Any, tensors: Mapping[str, Tensor], depth: int = MAX_DEPTH) -> Any:
+    """Return the value of a JSON form; raise ValueError for one that no value has."""
+    if not isinstance(node, list | dict):
         return node
-    tag = next(iter(node), "")
-    if not tag.startswith("$"):
-        return {key: decode(value, tensors) for key, value in node.items()}
-    return DECODERS[tag](node, tensors)
+    _require(depth > 0, f"more than {MAX_DEPTH} levels of lists and tables")
+    if isinstance(node, list):
+        return [decode(item, tensors, depth - 1) for item in node]
+    tag = next((key for key in node if key.startswith("$")), "")
+    if not tag:
+        return {key: decode(value, tensors, depth - 1) for key, value in node.items()}
+    _require(tag in DECODERS, f"the unknown tag {tag[:MAX_SHOWN]!r}")
+    _require(set(node) <= {tag, *(["order"] if tag == "$tensor" else [])}, f"{tag} beside other keys")
+    return DECODERS[tag](node, tensors, depth - 1)
 
 
-def _decode_tensor(node: Mapping[str, Any], tensors: Mapping[str, Tensor]) -> Tensor:
-    tensor = tensors[node["$tensor"]]
+def _decode_tensor(node: Mapping[str, Any], tensors: Mapping[str, Tensor], _: int) -> Tensor:
+    name = node["$tensor"]
+    _require(isinstance(name, str) and name in tensors, f"a tensor that is not there, {str(name)[:MAX_SHOWN]!r}")
     if "order" not in node:
-        return tensor
-    order = node["order"]
-    return tensor.permute(sorted(range(len(order)), key=order.__getitem__))
+        return tensors[name]
+    order, axes = node["order"], list(range(tensors[name].ndim))
+    fits = isinstance(order, list) and all(type(axis) is int for axis in order) and sorted(order) == axes
+    _require(fits, f"an order of axes that is none of tensor {name[:MAX_SHOWN]!r}")
+    return tensors[name].permute(sorted(axes, key=order.__getitem__))
 
 
-DECODERS: dict[str, Callable[[Mapping[str, Any], Mapping[str, Tensor]], Any]] = {
+def _decode_float(node: Mapping[str, Any], _: Mapping[str, Tensor], __: int) -> float:
+    text = node["$float"]
+    _require(text in FLOATS, f"$float with another text than {', '.join(FLOATS)}")
+    return float(text)
+
+
+def _decode_tuple(node: Mapping[str, Any], tensors: Mapping[str, Tensor], depth: int) -> tuple[Any, ...]:
+    items = node["$tuple"]
+    _require(isinstance(items, list), "$tuple without a list")
+    return tuple(decode(item, tensors, depth) for item in items)
+
+
+def _decode_dict(node: Mapping[str, Any], tensors: Mapping[str, Tensor], depth: int) -> dict[Any, Any]:
+    pairs = node["$dict"]
+    _require(isinstance(pairs, list) and all(isinstance(p, list) and len(p) == 2 for p in pairs), "$dict without pairs")
+    keys = [decode(key, {}, depth) for key, _ in pairs]
+    _require(all(_is_key(key) for key in keys), "$dict with a key that cannot be one")
+    _require(len(set(keys)) == len(keys), "$dict with a key twice")
+    return {key: decode(value, tensors, depth) for key, (_, value) in zip(keys, pairs, strict=True)}
+
+
+def _is_key(value: Any) -> bool:
+    if isinstance(value, tuple):
+        return all(map(_is_key, value))
+    return value is None or isinstance(value, bool | int | float | str)
+
+
+def _require(holds: bool, what: str) -> None:
+    if not holds:
+        raise ValueError(what)
+
+
+DECODERS: dict[str, Callable[[Mapping[str, Any], Mapping[str, Tensor], int], Any]] = {
     "$tensor": _decode_tensor,
-    "$float": lambda node, _: float(node["$float"]),
-    "$tuple": lambda node, tensors: tuple(decode(node["$tuple"], tensors)),
-    "$dict": lambda node, tensors: {decode(key, tensors): decode(value, tensors) for key, value in node["$dict"]},
+    "$float": _decode_float,
+    "$tuple": _decode_tuple,
+    "$dict": _decode_dict,
 }

@@ -131,11 +131,13 @@ def check_trust(folder: Path, model: str, trust_model: bool) -> None:
 
 def _check_fits(folder: Path, config: Config, facts: DataFacts, weights: Any) -> None:
     """Refuse weights that do not fit the model, before a hostile config can ask for too much memory."""
+    if not isinstance(weights, dict):
+        raise _misfit(folder, config, facts)
     if is_custom(config.model.name):
         return
     with torch.device("meta"):  # shapes only, no memory
         expected = build_model(config.model.name, len(facts.classes), facts.image_shape).state_dict()
-    if not isinstance(weights, dict) or shapes_of(expected) != shapes_of(weights):
+    if shapes_of(expected) != shapes_of(weights):
         raise _misfit(folder, config, facts)
 
 
@@ -188,7 +190,7 @@ def load(folder: str | Path, device: str = "cpu", *, trust_model: bool = False) 
         raise UserError(f"{folder} has no checkpoint yet: train it first, or add --resume to continue")
     for message in saved.skipped:
         say(message)
-    weights: Any = saved.state.get("ema") or saved.state.get("model")
+    weights: Any = saved.state.get("model") if saved.state.get("ema") is None else saved.state["ema"]
     _check_fits(folder, config, facts, weights)
     network, finish = (
         build_model(config.model.name, len(facts.classes), facts.image_shape),
@@ -199,6 +201,6 @@ def load(folder: str | Path, device: str = "cpu", *, trust_model: bool = False) 
         check_model(config.model.name, network, images, len(facts.classes))
     try:
         network.load_state_dict(weights)
-    except (RuntimeError, TypeError, AttributeError):
+    except Exception:  # whatever a model of the user's own makes of weights that are not its
         raise _misfit(folder, config, facts) from None
     return Predictor(network, finish, facts.classes).to(torch.device(device)).eval()

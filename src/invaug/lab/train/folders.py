@@ -14,7 +14,7 @@ from invaug.lab.data.known import SOURCES, is_stored
 from invaug.lab.data.load import Dataset
 from invaug.lab.environment import is_first
 from invaug.lab.errors import UserError
-from invaug.lab.run import atomic, checkpoint, record
+from invaug.lab.run import atomic, checkpoint, expect, record
 from invaug.lab.run.files import CONFIG, shorten
 from invaug.lab.run.folder import check_usable, open_run, read_config, versions, write_config
 from invaug.lab.run.lock import NAME as LOCK
@@ -28,6 +28,7 @@ CHANGEABLE = {
     *("scoring_batch", "checkpoint_minutes", "checkpoint_steps", "on_nan"),
 }
 """Settings that may change when a run is resumed."""
+MAX_SHOWN = 300  # characters of a setting in a message
 
 
 def default_folder(config: Config) -> Path:
@@ -114,8 +115,14 @@ def refuse_changes(folder: Path, config: Config) -> None:
     saved = checkpoint.load(folder / "checkpoints")
     if saved is None:
         return
-    before, now = saved.meta["config"], identity(config)["config"]
-    changed = [f"{key}: {before.get(key)!r} -> {now[key]!r}" for key in now if before.get(key) != now[key]]
+    before, now = saved.meta.get("config"), identity(config)["config"]
+    if not isinstance(before, dict):
+        raise UserError(f"cannot resume {folder}: {saved.path.stem} does not say its config; use a new --out")
+    changed = [
+        f"{key}: {expect.shorten(repr(before.get(key)), MAX_SHOWN)} -> {now[key]!r}"
+        for key in now
+        if before.get(key) != now[key]
+    ]
     if changed:
         raise UserError(f"{folder} was started with another config ({'; '.join(changed)}): use a new --out")
 

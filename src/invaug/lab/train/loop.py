@@ -18,6 +18,7 @@ from invaug.lab.data.load import Dataset
 from invaug.lab.errors import RunError
 from invaug.lab.run import checkpoint, record
 from invaug.lab.train import folders, ranks
+from invaug.lab.train.check_state import Length
 from invaug.lab.train.course import out_of_reach
 from invaug.lab.train.saving import Saving
 from invaug.lab.train.schedule import learning_rate
@@ -59,7 +60,8 @@ class Watch:
 def fit(config: Config, dataset: Dataset, folder: Path, training: Training, watch: Watch, measured: Measured) -> None:
     """Train to the last epoch, from the last checkpoint if there is one; every epoch adds a record and a checkpoint."""
     fabric, epochs = training.fabric, int(config.train.epochs)
-    _go_back(folder / "checkpoints", training, watch)
+    total = n_batches(dataset.train, int(config.train.batch_size), bool(config.train.drop_last), fabric.world_size)
+    _go_back(folder / "checkpoints", training, watch, Length(epochs, total))
     rows: list[Row] = []
     if fabric.is_global_zero:
         record.resume(folder, training.epoch)
@@ -90,10 +92,10 @@ def _out_of_reach(rows: list[Row], training: Training) -> list[bool]:
     return [stuck and not each.level.adapts for stuck, each in zip(out_of_reach(rows), constraints, strict=True)]
 
 
-def _go_back(folder: Path, training: Training, watch: Watch) -> None:
+def _go_back(folder: Path, training: Training, watch: Watch, length: Length) -> None:
     saved = checkpoint.load(folder)
     if saved:
-        training.restore(saved)
+        training.restore(saved, length)
         for message in saved.skipped:
             watch.warn(message)
     training.fabric.barrier()  # nobody saves, and so deletes the older ones, while another rank still reads

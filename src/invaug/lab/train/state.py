@@ -1,6 +1,6 @@
 """The state of a training: everything that changes during it, and nothing else."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -12,11 +12,11 @@ from invaug import InvarianceConstrained
 from invaug.lab.baselines.policy import Memory
 from invaug.lab.config.schema import Config, Train
 from invaug.lab.data.load import Dataset
-from invaug.lab.errors import UserError
 from invaug.lab.models.weights import new_model
 from invaug.lab.run import checkpoint
 from invaug.lab.terminal import say
 from invaug.lab.train import ranks
+from invaug.lab.train.check_state import Length, check_state
 from invaug.lab.train.finish import Finish, Randomness
 from invaug.lab.train.malloc import keep_freed
 from invaug.lab.train.one_process import Processes
@@ -66,17 +66,13 @@ class Training:
             **{name: getattr(self, name) for name in COUNTERS},
         }
 
-    def restore(self, saved: checkpoint.Checkpoint) -> None:
-        """Go back to a saved state."""
-        state, n_ranks = saved.state, len(saved.state["tallies"])
-        if n_ranks != self.fabric.world_size:
-            raise UserError(
-                f"{saved.path.parent.parent} was started on {n_ranks} ranks, this is a run on "
-                f"{self.fabric.world_size}: resume it with as many, or use a new --out"
-            )
+    def restore(self, saved: checkpoint.Checkpoint, length: Length) -> None:
+        """Go back to a saved state, or refuse it and change nothing."""
+        check_state(saved, self, length)
+        state = saved.state
         self.model.load_state_dict(state["model"])
         self.problem.load_state_dict(state["problem"])
-        self.optimizer.load_state_dict(state["optimizer"])
+        self._restore_optimizer(state["optimizer"])
         self.fabric.strategy.precision.load_state_dict(state["precision"])
         if self.average:
             self.average.module.load_state_dict(state["ema"])
@@ -85,6 +81,12 @@ class Training:
         self.epoch = saved.epoch
         for name in COUNTERS:
             setattr(self, name, state[name])
+
+    def _restore_optimizer(self, saved: Mapping[str, Any]) -> None:
+        """Restore the learning rate and the averages; all other settings are those of the config already."""
+        own = self.optimizer.state_dict()["param_groups"]
+        groups = [{**group, "lr": before["lr"]} for group, before in zip(own, saved["param_groups"], strict=True)]
+        self.optimizer.load_state_dict({"state": saved["state"], "param_groups": groups})
 
     def make_undo(self) -> Callable[[], None]:
         """Return a function that undoes the forward passes made since, if their loss or gradient is not finite."""

@@ -8,11 +8,13 @@ import torch
 
 from invaug import Draw, InvarianceConstrained, Step, TransformSet
 from invaug.lab.data.batches import Batch
+from invaug.lab.run.expect import require
 from invaug.transforms.images import doubles
 
 BINS = 20  # of a continuous magnitude
 N_SIMULATED = 400  # simulated epochs of uniform draws, for the range of their entropy
 Array = np.ndarray[Any, Any]
+MAX_COUNT = 2**40  # of images, passes or kept transformations in an epoch
 AT_ONCE = 64  # batches whose draws are counted together: one by one, the calls would dominate
 
 
@@ -66,13 +68,27 @@ class Tally:
     def restore(self, vector: torch.Tensor) -> None:
         """Take the sums from a vector: those of this tally after a resume, or those of all ranks added up."""
         self._uncounted.clear()
-        k, shapes = len(self._counts), [counts.shape for counts in self._counts]
-        parts = vector.split([3, 1, 1, k, k, k, *(shape.numel() for shape in shapes)])
+        parts, shapes = self._split(vector), [counts.shape for counts in self._counts]
         self.n_images, self.n_batches, self.n_passes = (int(size) for size in parts[0])
         self.loss, self.correct = (part.view(()).to(self.loss) for part in parts[1:3])
         self.slack, self.level = parts[3].to(self.slack), parts[4].to(self.level)
         self.acceptance = parts[5].to(self.acceptance)
         self._counts = [part.long().view(shape) for part, shape in zip(parts[6:], shapes, strict=True)]
+
+    def check(self, vector: torch.Tensor, n_batches: int, where: str) -> None:
+        """Raise MisfitError unless a vector of the right length can be the sums over so many batches."""
+        sizes, loss, correct, _, _, _, *counts = self._split(vector)
+        require(float(sizes[1]) == n_batches, f"{where}/1", float(sizes[1]), f"{n_batches}, the batches counted so far")
+        require(bool(loss.isfinite().all()), f"{where}/3", float(loss), "a finite sum of losses")
+        whole = torch.cat([sizes, correct, *counts])
+        fits = (whole >= 0) & (whole <= MAX_COUNT) & (whole == whole.floor())
+        odd = whole[~fits].tolist()
+        require(not odd, where, odd[0] if odd else None, f"whole numbers from 0 to {MAX_COUNT} as its counts")
+
+    def _split(self, vector: torch.Tensor) -> tuple[torch.Tensor, ...]:
+        k = len(self._counts)
+        sizes = [3, 1, 1, k, k, k, *(counts.numel() for counts in self._counts)]
+        return torch.split(vector, sizes)
 
     def row(self) -> dict[str, Any]:
         """Return the record line of the epoch: plain names, plain units."""
