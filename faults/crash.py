@@ -22,9 +22,10 @@ from faults import small
 from faults.harness import case
 from faults.zygote import MOMENTS, POINTS, SAVE, STEP, Ended, run
 from invaug.lab.run import checkpoint
+from invaug.lab.train.signals import ECHO
 
 PAGE = 4096
-EXITS = {signal.SIGTERM: 143, signal.SIGINT: 130}
+EXITS = {signal.SIGTERM: 143, signal.SIGINT: 130, signal.SIGHUP: 129, signal.SIGUSR1: 138}
 
 
 def whole_run(folder: Path, **settings: Any) -> tuple[Path, dict[str, Any], Ended]:
@@ -326,8 +327,8 @@ def damage_and_resume(tries: int, folder: Path) -> Iterable[str]:
 
 
 @case(
-    "SIGTERM and Ctrl-C in turn, at a random step: saved, exit 143 and 130 with a command that goes on; that "
-    "command ends with the same bytes",
+    "SIGTERM, Ctrl-C, SIGHUP and SIGUSR1 in turn, at a random step: saved, exit 143, 130, 129 and 138 with a command "
+    "that goes on; that command ends with the same bytes",
     full=40,
     fast=4,
 )
@@ -336,7 +337,7 @@ def signals(tries: int, folder: Path) -> Iterable[str]:
     data, expected, _ = whole_run(folder)
     random = np.random.default_rng(0)
     for i in range(tries):
-        signum, out = list(EXITS)[i % 2], folder / f"run-{i}"
+        signum, out = list(EXITS)[i % 4], folder / f"run-{i}"
         words = small.arguments(data, out)
         step, after = int(random.integers(1, small.N_STEPS - 4)), 0.01 * random.random()
         ended = run(words, signum=signum, mark=STEP.decode(), count=step, after=after, faults={"slow_steps": 0.005})
@@ -351,17 +352,17 @@ def signals(tries: int, folder: Path) -> Iterable[str]:
 
 
 @case(
-    "SIGTERM or Ctrl-C at a random moment from the start of the process to its end: 143 or 130, or done; going on "
-    "gives the same bytes",
+    "SIGTERM, Ctrl-C, SIGHUP or SIGUSR1 at a random moment from the start of the process to its end: 143, 130, 129 or "
+    "138, or done; going on gives the same bytes",
     full=40,
     fast=4,
 )
 def early_signals(tries: int, folder: Path) -> Iterable[str]:
-    """Signal anywhere, also before and after the training; death by the signal is 143 or 130 to a shell."""
+    """Signal anywhere, also before and after the training; death by the signal is 128 more than it to a shell."""
     data, expected, whole = whole_run(folder)
     random = np.random.default_rng(0)
     for i in range(tries):
-        signum, out, after = list(EXITS)[i % 2], folder / f"run-{i}", whole.seconds * random.random()
+        signum, out, after = list(EXITS)[i % 4], folder / f"run-{i}", whole.seconds * random.random()
         words = small.arguments(data, out)
         ended = run(words, signum=signum, after=after)
         right = ended.code in (0, EXITS[signum], -signum) and "Traceback" not in ended.stderr
@@ -371,17 +372,18 @@ def early_signals(tries: int, folder: Path) -> Iterable[str]:
 
 
 @case(
-    "a second signal while the first one's state is being saved: exit 143 or 130 before that save ends; going on "
-    "gives the same bytes",
-    full=10,
-    fast=2,
+    "a second signal while the first one's state is being saved: exit 143, 130, 129 or 138 before that save ends; "
+    "going on gives the same bytes",
+    full=12,
+    fast=4,
 )
 def second_signal(tries: int, folder: Path) -> Iterable[str]:
     """Signal twice into a save of more than two seconds."""
     data, expected, _ = whole_run(folder)
     random = np.random.default_rng(0)
     for i in range(tries):
-        signum, out, again = list(EXITS)[i % 2], folder / f"run-{i}", 0.3 + 0.3 * random.random()
+        signum, out, again = list(EXITS)[i % 4], folder / f"run-{i}", 0.3 + 0.3 * random.random()
+        again += ECHO * (signum == signal.SIGHUP)
         words = small.arguments(data, out)
         ended = run(words, signum=signum, mark=STEP.decode(), count=3, again=again, faults={"slow_save": 0.25})
         right = ended.sent == 2 and ended.code in (EXITS[signum], -signum) and not ended.n_saved

@@ -22,7 +22,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 READY, STEP, SAVE, SAVED = b"r", b"t", b"s", b"e"
-ASKING = (signal.SIGTERM, signal.SIGINT)
+ASKING = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGUSR1)
 PATIENCE = 120.0  # seconds for a command that is not killed
 
 
