@@ -142,7 +142,7 @@ def _make_loader(split: Split, rows: list[Rows], device: torch.device, workers: 
 
 
 def _start_worker(_: int, *, bound: bool) -> None:
-    """Drop the signal handlers that a worker inherits: only SIGTERM must end a worker, the rest is for the main process.
+    """Drop the signal handlers that a worker inherits: SIGTERM must end a worker, the others are for the main process.
 
     Args:
         bound: Whether the worker ends with the thread that started it.

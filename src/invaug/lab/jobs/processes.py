@@ -60,7 +60,7 @@ class Processes:
     def start(self, job: Job, starts: int = 1) -> None:
         """Start the process of a job; it gets no Ctrl-C but ours."""
         output = TemporaryFile()  # noqa: SIM115 - lives as long as the process
-        process = subprocess.Popen(
+        process = subprocess.Popen(  # noqa: S603 - our own module
             [sys.executable, "-m", "invaug.lab.jobs.worker", str(os.getpid())],
             stdin=subprocess.PIPE,
             stdout=subprocess.DEVNULL,

@@ -39,7 +39,7 @@ _myself = Owner(0, "")
 
 def work_for(search: int) -> None:
     """Note the process that this one is a worker of."""
-    global _myself  # noqa: PLW0603 - a fact about the process, of which there is one
+    global _myself
     _myself = replace(_myself, search=search)
 
 
