@@ -8,6 +8,8 @@ import re
 import shutil
 import signal
 import subprocess
+import sys
+import time
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from itertools import product
@@ -18,7 +20,7 @@ import numpy as np
 import torch
 from PIL import Image
 
-from faults import small
+from faults import ranks, small
 from faults.harness import case
 from faults.zygote import MOMENTS, POINTS, SAVE, STEP, Ended, run
 from invaug.lab.run import checkpoint
@@ -175,13 +177,14 @@ def badly_told(ended: Ended, out: Path, reason: str) -> str:
     found = checkpoint.load(out / "checkpoints")
     hint = re.search(r"(step-\d+), the last checkpoint, is intact", ended.stderr)
     right = hint[1] == found.path.stem if hint and found else not found and not hint
-    if ended.code != 1 or ended.stderr.count("\n") != 1 or reason not in ended.stderr or not right:
+    named = re.search(rf"cannot write .+/step-\d+(\.\d+)?\.(safetensors|json): {reason}", ended.stderr)
+    if ended.code != 1 or ended.stderr.count("\n") != 1 or not named or not right:
         return f"exit {ended.code}: {ended.stderr}"
     return "; ".join(found.skipped) if found else ""
 
 
 @case(
-    "files may not grow (RLIMIT_FSIZE) from a random save on: one line that says so, the last checkpoint intact, "
+    "files may not grow (RLIMIT_FSIZE) from a random save on: one line that names the file, the last checkpoint intact, "
     "with room again --resume ends with the same bytes",
     full=20,
     fast=2,
@@ -196,8 +199,8 @@ def small_files(tries: int, folder: Path) -> Iterable[str]:
 
 
 @case(
-    "tensors or manifest of a random save written to /dev/full: one line that says so, the last checkpoint intact, "
-    "--resume ends with the same bytes",
+    "tensors or manifest of a random save written to /dev/full: one line that names the file, the last checkpoint "
+    "intact, --resume ends with the same bytes",
     full=20,
     fast=2,
 )
@@ -222,8 +225,8 @@ def mounted(folder: Path) -> Iterator[None]:
 
 
 @case(
-    "a disk of 1 MB (tmpfs) that fills up at a random save: one line that says so, the last checkpoint intact, with "
-    "room again --resume ends with the same bytes",
+    "a disk of 1 MB (tmpfs) that fills up at a random save: one line that names the file, the last checkpoint intact, "
+    "with room again --resume ends with the same bytes",
     full=20,
     fast=2 if os.geteuid() == 0 else 0,
 )
@@ -237,6 +240,37 @@ def small_disk(tries: int, folder: Path) -> Iterable[str]:
 
     with mounted(disk):
         yield from full_disk(disk, tries, "No space left on device", fault, lambda _: filler.unlink(missing_ok=True))
+
+
+LIMITS = (0, 16, 60, 200, 700, 1500, 3000, 6000)  # bytes that a file may have
+WRITERS: dict[str, list[str]] = {
+    "train": ["train", "DATA", "--out=OUT", *small.flags(small.SETTINGS), "--quiet", "--log=csv", "--log=tensorboard"],
+    "tune": ["tune", "DATA", "--out=OUT", "--json", "--model=mlp", "--epochs=1", "--search=lr=0.01:0.1", "--trials=1"],
+    "export": ["export", "RUN", "--trust-model", "-o", "OUT"],
+    "report": ["report", "RUN", "-o", "OUT"],
+    "certify": ["certify", "RUN", "--trust-model"],
+}
+
+
+@case(
+    "train, tune, export, report and certify where no file may be larger than 0 to 6,000 bytes (RLIMIT_FSIZE): one "
+    "line that names the file which cannot be written",
+    full=len(WRITERS) * len(LIMITS),
+    fast=3,
+)
+def named_files(tries: int, folder: Path) -> Iterable[str]:
+    """Whatever is written first in vain is named: lock, config, record, checkpoint, plan, log, page."""
+    data, _, _ = whole_run(folder)
+    every = [(name, limit) for limit in LIMITS for name in WRITERS]
+    for name, limit in every[:tries]:
+        words, out = WRITERS[name], folder / f"{name}-{limit}"
+        for what, path in (("DATA", data), ("RUN", folder / "whole"), ("OUT", out)):
+            words = [word.replace(what, str(path)) for word in words]
+        ended = run(words, faults={"limit_all_files": limit})
+        file = re.search(r"cannot write (\S+): File too large", ended.stderr)
+        right = file and not Path(file[1]).is_dir() and ended.stderr.count("\n") == 1
+        if ended.code not in (1, 2) or not right:
+            yield f"{name}, {limit} bytes: exit {ended.code}: {ended.stderr[-300:]}"
 
 
 def damaged(
@@ -391,6 +425,36 @@ def second_signal(tries: int, folder: Path) -> Iterable[str]:
         wrong = wrong or resume_and_compare(words, out, expected)
         if wrong:
             yield f"try {i}, signal {signum} twice, {again:.4f} s apart: {wrong}"
+
+
+@case(
+    "SIGTERM, Ctrl-C, SIGHUP and SIGUSR1 in turn to one or both ranks of --devices 2: saved, exit 143, 130, 129 and 138 "
+    "with a command that goes on, no rank is left; that command ends with the same bytes",
+    full=8,
+    fast=0,
+)
+def signalled_ranks(tries: int, folder: Path) -> Iterable[str]:
+    """Signal the first rank, or both as a terminal and a scheduler do."""
+    data = small.write_data(folder, n_train=160)
+    expected = small.result(ranks.ran(folder, data, 2, torchrun=False).out)
+    for i in range(tries):
+        signum = list(EXITS)[i % 4]
+        with ranks.started(folder, data, 2, torchrun=False) as (process, log, out):
+            while process.poll() is None and ranks.count_lines(log / "steps-1") < 2 + i:
+                time.sleep(0.01)
+            for pid in [process.pid, *(ranks.ranks_of(log).values() if i % 2 else ())][-2:]:
+                os.kill(pid, signum)
+            stderr = process.communicate(timeout=120)[1]
+            left = ranks.alive(log)
+        hint = re.search(r"resume with: invaug (.+)\n", stderr)
+        if process.returncode != EXITS[signum] or hint is None or left:
+            yield f"try {i}, signal {signum}: exit {process.returncode}, {left} left: {stderr[-300:]}"
+            continue
+        words = [sys.executable, "-m", "invaug", *hint[1].split(), "--quiet"]
+        again = subprocess.run(words, cwd=ranks.HERE, capture_output=True, text=True, check=False)
+        wrong = again.stderr if again.returncode else small.summarize(small.differences(small.result(out), expected))
+        if wrong:
+            yield f"try {i}, signal {signum}: {wrong[-300:]}"
 
 
 def write_pictures(folder: Path) -> Path:

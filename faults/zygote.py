@@ -376,6 +376,11 @@ def limit_files(argument: list[int]) -> None:
     from_save(first, lambda: resource.setrlimit(resource.RLIMIT_FSIZE, (limit, limit)))
 
 
+def limit_all_files(limit: int) -> None:
+    """Let no file grow past so many bytes."""
+    resource.setrlimit(resource.RLIMIT_FSIZE, (limit, limit))
+
+
 def fill_disk(argument: list[Any]) -> None:
     """Fill the disk with a file of zeros at the nth save, but for so many bytes."""
     filler, spare, first = argument
@@ -445,6 +450,7 @@ FAULTS: dict[str, Callable[[Any], None]] = {
     "die_at": die_at,
     "die_at_write": die_at_write,
     "limit_files": limit_files,
+    "limit_all_files": limit_all_files,
     "fill_disk": fill_disk,
     "to_dev_full": to_dev_full,
     "prefetch": prefetch,

@@ -10,9 +10,8 @@ import sys
 import threading
 import time
 
-from invaug.lab.errors import UserError, reason_of
+from invaug.lab.errors import UserError
 from invaug.lab.jobs.job import Job
-from invaug.lab.run.atomic import WriteError
 from invaug.lab.run.owner import work_for
 from invaug.lab.train.signals import Signals, Stopped
 
@@ -49,7 +48,7 @@ def main() -> int:
     except Stopped as error:
         return 128 + error.signum
     except (UserError, OSError) as error:
-        print(error if isinstance(error, WriteError) else reason_of(error), file=sys.stderr)
+        print(" ".join(str(error).split()), file=sys.stderr)
         return 2 if isinstance(error, UserError) else 1
     return 0
 
