@@ -184,8 +184,8 @@ def badly_told(ended: Ended, out: Path, reason: str) -> str:
 
 
 @case(
-    "files may not grow (RLIMIT_FSIZE) from a random save on: one line that names the file, the last checkpoint intact, "
-    "with room again --resume ends with the same bytes",
+    "files may not grow (RLIMIT_FSIZE) from a random save on: one line that names the file, the last checkpoint "
+    "intact, with room again --resume ends with the same bytes",
     full=20,
     fast=2,
 )
@@ -428,8 +428,8 @@ def second_signal(tries: int, folder: Path) -> Iterable[str]:
 
 
 @case(
-    "SIGTERM, Ctrl-C, SIGHUP and SIGUSR1 in turn to one or both ranks of --devices 2: saved, exit 143, 130, 129 and 138 "
-    "with a command that goes on, no rank is left; that command ends with the same bytes",
+    "SIGTERM, Ctrl-C, SIGHUP and SIGUSR1 in turn to one or both ranks of --devices 2: saved, exit 143, 130, 129 and "
+    "138 with a command that goes on, no rank is left; that command ends with the same bytes",
     full=8,
     fast=0,
 )
