@@ -8,6 +8,8 @@ import re
 import shutil
 import signal
 import subprocess
+import sys
+import time
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from itertools import product
@@ -18,13 +20,14 @@ import numpy as np
 import torch
 from PIL import Image
 
-from faults import small
+from faults import ranks, small
 from faults.harness import case
 from faults.zygote import MOMENTS, POINTS, SAVE, STEP, Ended, run
 from invaug.lab.run import checkpoint
+from invaug.lab.train.signals import ECHO
 
 PAGE = 4096
-EXITS = {signal.SIGTERM: 143, signal.SIGINT: 130}
+EXITS = {signal.SIGTERM: 143, signal.SIGINT: 130, signal.SIGHUP: 129, signal.SIGUSR1: 138}
 
 
 def whole_run(folder: Path, **settings: Any) -> tuple[Path, dict[str, Any], Ended]:
@@ -174,14 +177,15 @@ def badly_told(ended: Ended, out: Path, reason: str) -> str:
     found = checkpoint.load(out / "checkpoints")
     hint = re.search(r"(step-\d+), the last checkpoint, is intact", ended.stderr)
     right = hint[1] == found.path.stem if hint and found else not found and not hint
-    if ended.code != 1 or ended.stderr.count("\n") != 1 or reason not in ended.stderr or not right:
+    named = re.search(rf"cannot write .+/step-\d+(\.\d+)?\.(safetensors|json): {reason}", ended.stderr)
+    if ended.code != 1 or ended.stderr.count("\n") != 1 or not named or not right:
         return f"exit {ended.code}: {ended.stderr}"
     return "; ".join(found.skipped) if found else ""
 
 
 @case(
-    "files may not grow (RLIMIT_FSIZE) from a random save on: one line that says so, the last checkpoint intact, "
-    "with room again --resume ends with the same bytes",
+    "files may not grow (RLIMIT_FSIZE) from a random save on: one line that names the file, the last checkpoint "
+    "intact, with room again --resume ends with the same bytes",
     full=20,
     fast=2,
 )
@@ -195,8 +199,8 @@ def small_files(tries: int, folder: Path) -> Iterable[str]:
 
 
 @case(
-    "tensors or manifest of a random save written to /dev/full: one line that says so, the last checkpoint intact, "
-    "--resume ends with the same bytes",
+    "tensors or manifest of a random save written to /dev/full: one line that names the file, the last checkpoint "
+    "intact, --resume ends with the same bytes",
     full=20,
     fast=2,
 )
@@ -221,8 +225,8 @@ def mounted(folder: Path) -> Iterator[None]:
 
 
 @case(
-    "a disk of 1 MB (tmpfs) that fills up at a random save: one line that says so, the last checkpoint intact, with "
-    "room again --resume ends with the same bytes",
+    "a disk of 1 MB (tmpfs) that fills up at a random save: one line that names the file, the last checkpoint intact, "
+    "with room again --resume ends with the same bytes",
     full=20,
     fast=2 if os.geteuid() == 0 else 0,
 )
@@ -236,6 +240,37 @@ def small_disk(tries: int, folder: Path) -> Iterable[str]:
 
     with mounted(disk):
         yield from full_disk(disk, tries, "No space left on device", fault, lambda _: filler.unlink(missing_ok=True))
+
+
+LIMITS = (0, 16, 60, 200, 700, 1500, 3000, 6000)  # bytes that a file may have
+WRITERS: dict[str, list[str]] = {
+    "train": ["train", "DATA", "--out=OUT", *small.flags(small.SETTINGS), "--quiet", "--log=csv", "--log=tensorboard"],
+    "tune": ["tune", "DATA", "--out=OUT", "--json", "--model=mlp", "--epochs=1", "--search=lr=0.01:0.1", "--trials=1"],
+    "export": ["export", "RUN", "--trust-model", "-o", "OUT"],
+    "report": ["report", "RUN", "-o", "OUT"],
+    "certify": ["certify", "RUN", "--trust-model"],
+}
+
+
+@case(
+    "train, tune, export, report and certify where no file may be larger than 0 to 6,000 bytes (RLIMIT_FSIZE): one "
+    "line that names the file which cannot be written",
+    full=len(WRITERS) * len(LIMITS),
+    fast=3,
+)
+def named_files(tries: int, folder: Path) -> Iterable[str]:
+    """Whatever is written first in vain is named: lock, config, record, checkpoint, plan, log, page."""
+    data, _, _ = whole_run(folder)
+    every = [(name, limit) for limit in LIMITS for name in WRITERS]
+    for name, limit in every[:tries]:
+        words, out = WRITERS[name], folder / f"{name}-{limit}"
+        for what, path in (("DATA", data), ("RUN", folder / "whole"), ("OUT", out)):
+            words = [word.replace(what, str(path)) for word in words]
+        ended = run(words, faults={"limit_all_files": limit})
+        file = re.search(r"cannot write (\S+): File too large", ended.stderr)
+        right = file and not Path(file[1]).is_dir() and ended.stderr.count("\n") == 1
+        if ended.code not in (1, 2) or not right:
+            yield f"{name}, {limit} bytes: exit {ended.code}: {ended.stderr[-300:]}"
 
 
 def damaged(
@@ -326,8 +361,8 @@ def damage_and_resume(tries: int, folder: Path) -> Iterable[str]:
 
 
 @case(
-    "SIGTERM and Ctrl-C in turn, at a random step: saved, exit 143 and 130 with a command that goes on; that "
-    "command ends with the same bytes",
+    "SIGTERM, Ctrl-C, SIGHUP and SIGUSR1 in turn, at a random step: saved, exit 143, 130, 129 and 138 with a command "
+    "that goes on; that command ends with the same bytes",
     full=40,
     fast=4,
 )
@@ -336,7 +371,7 @@ def signals(tries: int, folder: Path) -> Iterable[str]:
     data, expected, _ = whole_run(folder)
     random = np.random.default_rng(0)
     for i in range(tries):
-        signum, out = list(EXITS)[i % 2], folder / f"run-{i}"
+        signum, out = list(EXITS)[i % 4], folder / f"run-{i}"
         words = small.arguments(data, out)
         step, after = int(random.integers(1, small.N_STEPS - 4)), 0.01 * random.random()
         ended = run(words, signum=signum, mark=STEP.decode(), count=step, after=after, faults={"slow_steps": 0.005})
@@ -351,17 +386,17 @@ def signals(tries: int, folder: Path) -> Iterable[str]:
 
 
 @case(
-    "SIGTERM or Ctrl-C at a random moment from the start of the process to its end: 143 or 130, or done; going on "
-    "gives the same bytes",
+    "SIGTERM, Ctrl-C, SIGHUP or SIGUSR1 at a random moment from the start of the process to its end: 143, 130, 129 or "
+    "138, or done; going on gives the same bytes",
     full=40,
     fast=4,
 )
 def early_signals(tries: int, folder: Path) -> Iterable[str]:
-    """Signal anywhere, also before and after the training; death by the signal is 143 or 130 to a shell."""
+    """Signal anywhere, also before and after the training; death by the signal is 128 more than it to a shell."""
     data, expected, whole = whole_run(folder)
     random = np.random.default_rng(0)
     for i in range(tries):
-        signum, out, after = list(EXITS)[i % 2], folder / f"run-{i}", whole.seconds * random.random()
+        signum, out, after = list(EXITS)[i % 4], folder / f"run-{i}", whole.seconds * random.random()
         words = small.arguments(data, out)
         ended = run(words, signum=signum, after=after)
         right = ended.code in (0, EXITS[signum], -signum) and "Traceback" not in ended.stderr
@@ -371,17 +406,18 @@ def early_signals(tries: int, folder: Path) -> Iterable[str]:
 
 
 @case(
-    "a second signal while the first one's state is being saved: exit 143 or 130 before that save ends; going on "
-    "gives the same bytes",
-    full=10,
-    fast=2,
+    "a second signal while the first one's state is being saved: exit 143, 130, 129 or 138 before that save ends; "
+    "going on gives the same bytes",
+    full=12,
+    fast=4,
 )
 def second_signal(tries: int, folder: Path) -> Iterable[str]:
     """Signal twice into a save of more than two seconds."""
     data, expected, _ = whole_run(folder)
     random = np.random.default_rng(0)
     for i in range(tries):
-        signum, out, again = list(EXITS)[i % 2], folder / f"run-{i}", 0.3 + 0.3 * random.random()
+        signum, out, again = list(EXITS)[i % 4], folder / f"run-{i}", 0.3 + 0.3 * random.random()
+        again += ECHO * (signum == signal.SIGHUP)
         words = small.arguments(data, out)
         ended = run(words, signum=signum, mark=STEP.decode(), count=3, again=again, faults={"slow_save": 0.25})
         right = ended.sent == 2 and ended.code in (EXITS[signum], -signum) and not ended.n_saved
@@ -389,6 +425,36 @@ def second_signal(tries: int, folder: Path) -> Iterable[str]:
         wrong = wrong or resume_and_compare(words, out, expected)
         if wrong:
             yield f"try {i}, signal {signum} twice, {again:.4f} s apart: {wrong}"
+
+
+@case(
+    "SIGTERM, Ctrl-C, SIGHUP and SIGUSR1 in turn to one or both ranks of --devices 2: saved, exit 143, 130, 129 and "
+    "138 with a command that goes on, no rank is left; that command ends with the same bytes",
+    full=8,
+    fast=0,
+)
+def signalled_ranks(tries: int, folder: Path) -> Iterable[str]:
+    """Signal the first rank, or both as a terminal and a scheduler do."""
+    data = small.write_data(folder, n_train=160)
+    expected = small.result(ranks.ran(folder, data, 2, torchrun=False).out)
+    for i in range(tries):
+        signum = list(EXITS)[i % 4]
+        with ranks.started(folder, data, 2, torchrun=False) as (process, log, out):
+            while process.poll() is None and ranks.count_lines(log / "steps-1") < 2 + i:
+                time.sleep(0.01)
+            for pid in [process.pid, *(ranks.ranks_of(log).values() if i % 2 else ())][-2:]:
+                os.kill(pid, signum)
+            stderr = process.communicate(timeout=120)[1]
+            left = ranks.alive(log)
+        hint = re.search(r"resume with: invaug (.+)\n", stderr)
+        if process.returncode != EXITS[signum] or hint is None or left:
+            yield f"try {i}, signal {signum}: exit {process.returncode}, {left} left: {stderr[-300:]}"
+            continue
+        words = [sys.executable, "-m", "invaug", *hint[1].split(), "--quiet"]
+        again = subprocess.run(words, cwd=ranks.HERE, capture_output=True, text=True, check=False)
+        wrong = again.stderr if again.returncode else small.summarize(small.differences(small.result(out), expected))
+        if wrong:
+            yield f"try {i}, signal {signum}: {wrong[-300:]}"
 
 
 def write_pictures(folder: Path) -> Path:

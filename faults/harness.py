@@ -8,7 +8,7 @@ from importlib import import_module
 from pathlib import Path
 
 GROUPS = (
-    *("crash", "ranks", "data", "numerics", "security", "operations", "serving", "limits", "fuzzing", "haul", "states"),
+    *("crash", "ranks", "data", "numerics", "security", "operations", "serving", "limits", "fuzzing", "haul", "states", "searches"),
 )
 Run = Callable[[int, Path], Iterable[str]]
 

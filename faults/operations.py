@@ -8,12 +8,13 @@ import os
 import pty
 import random
 import resource
+import select
 import signal
 import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator
-from functools import cache
+from functools import cache, partial
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -25,6 +26,7 @@ from faults.harness import case
 ROOT = Path(__file__).parent.parent
 PATIENCE = 120.0  # seconds for a command that should end, or for workers that should
 TINY = ("--model=mlp", "--batch-size=4", "--threads=1", "--only=Identity", "--n-levels=2")
+DIED = "a process that decodes images died (SIGKILL"
 FLAT = 16 << 20  # bytes that a process may grow by
 
 
@@ -273,7 +275,7 @@ def kill_workers(tries: int, place: str) -> Iterator[str]:
             code = os.waitstatus_to_exitcode(status) if done else None
         orphans = gone(pid) if code is not None else session(pid)
         stderr = (Path(place) / f"{number}.log").read_text()
-        if code != 1 or orphans or stderr.count("\n") != 1 or "Traceback" in stderr or "decode" not in stderr:
+        if code != 1 or orphans or stderr.count("\n") != 1 or DIED not in stderr:
             yield f"exit {code}, {len(orphans)} left, stderr {stderr[-300:]!r}"
 
 
@@ -445,6 +447,48 @@ def hung_up(words: list[str], _: str, err: Any) -> int:
         os.read(ours, 1)
         os.close(ours)
         return process.wait(PATIENCE)
+
+
+@case(
+    "the terminal of a run is closed: saved, exit 129 with a command that goes on; under nohup it trains to its end",
+    full=10,
+    fast=2,
+)
+def closed_terminals(tries: int, folder: Path) -> Iterator[str]:
+    """Every other time under nohup."""
+    yield from forker().ask("close_terminals", tries, str(folder))
+
+
+def close_terminals(tries: int, place: str) -> Iterator[str]:
+    """Be the terminal that controls a run, and go away when it trains; its messages go to a file."""
+    chance, data = random.Random(2), write_data(Path(place) / "data.npz", 120)
+    for number in range(tries):
+        run, log, nohup = Path(place) / f"run-{number}", Path(place) / f"{number}.log", bool(number % 2)
+        epochs = 4 if nohup else 10_000
+        ours, theirs = pty.openpty()
+        before = partial(take_terminal, os.ttyname(theirs), nohup)
+        pid = fork(["train", data, "--out", str(run), f"--epochs={epochs}", *TINY], log, before)
+        until = time.monotonic() + PATIENCE
+        while not (run / "record.jsonl").exists() and time.monotonic() < until:
+            while select.select([ours], [], [], 0.005)[0]:
+                os.read(ours, 4096)  # or the run would wait for us to read
+        time.sleep(chance.uniform(0, 0.1))
+        os.close(theirs)
+        os.close(ours)
+        code, stderr = ended(pid), log.read_text()
+        if nohup and (code or whole(run, epochs)):
+            yield f"under nohup: exit {code}, {whole(run, epochs)}, {stderr[-300:]}"
+        if not nohup and (code != 129 or "and saved; resume with: invaug train --resume --out" not in stderr):
+            yield f"exit {code}, {stderr[-300:]!r}"
+
+
+def take_terminal(name: str, nohup: bool) -> None:
+    """Let the terminal control this session, and be its standard input and output."""
+    terminal = os.open(name, os.O_RDWR)
+    for number in (0, 1):
+        os.dup2(terminal, number)
+    os.closerange(3, 1000)  # the forking process's ends of terminals too, which would keep them open
+    signal.signal(signal.SIGHUP, signal.SIG_IGN if nohup else signal.SIG_DFL)
 
 
 OUTPUTS: dict[str, Callable[[list[str], str, Any], int]] = {"| head -1": headed, "a terminal that goes away": hung_up}

@@ -22,7 +22,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 READY, STEP, SAVE, SAVED = b"r", b"t", b"s", b"e"
-ASKING = (signal.SIGTERM, signal.SIGINT)
+ASKING = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGUSR1)
 PATIENCE = 120.0  # seconds for a command that is not killed
 
 
@@ -378,6 +378,11 @@ def limit_files(argument: list[int]) -> None:
     from_save(first, lambda: resource.setrlimit(resource.RLIMIT_FSIZE, (limit, limit)))
 
 
+def limit_all_files(limit: int) -> None:
+    """Let no file grow past so many bytes."""
+    resource.setrlimit(resource.RLIMIT_FSIZE, (limit, limit))
+
+
 def fill_disk(argument: list[Any]) -> None:
     """Fill the disk with a file of zeros at the nth save, but for so many bytes."""
     filler, spare, first = argument
@@ -455,6 +460,7 @@ FAULTS: dict[str, Callable[[Any], None]] = {
     "die_at": die_at,
     "die_at_write": die_at_write,
     "limit_files": limit_files,
+    "limit_all_files": limit_all_files,
     "fill_disk": fill_disk,
     "to_dev_full": to_dev_full,
     "prefetch": prefetch,

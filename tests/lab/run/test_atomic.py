@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import stat
 from pathlib import Path
 
@@ -28,3 +29,12 @@ def test_an_interrupted_write_leaves_the_old_file(tmp_path: Path, monkeypatch: p
         atomic.write_text(tmp_path / "a", "new")
     assert [path.name for path in tmp_path.iterdir()] == ["a"]
     assert (tmp_path / "a").read_text() == "old"
+
+
+def test_a_failure_in_a_folder_names_the_file(tmp_path: Path) -> None:
+    inside, message = tmp_path / "a" / "b", "cannot write {}: No such file or directory"
+    with pytest.raises(atomic.WriteError, match=re.escape(message.format(inside))), atomic.reporting(tmp_path):
+        inside.unlink()
+    file = tmp_path / "c"
+    with pytest.raises(atomic.WriteError, match=re.escape(message.format(file))), atomic.reporting(file):
+        (tmp_path / "elsewhere").unlink()

@@ -6,8 +6,10 @@ import errno
 import os
 import re
 import signal
+import socket
 import subprocess
 import sys
+import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -22,6 +24,9 @@ HOLD = """
 import os, sys, time
 from pathlib import Path
 from invaug.lab.run.lock import run_lock
+from invaug.lab.run.owner import work_for
+if sys.argv[2:] and sys.argv[2].isdecimal():
+    work_for(int(sys.argv.pop()))
 with run_lock(Path(sys.argv[1])):
     child = os.fork() if len(sys.argv) > 2 else -1  # as a data worker that outlives its parent
     if child:
@@ -124,6 +129,37 @@ def test_a_child_that_outlives_its_killed_parent_does_not_keep_the_folder(tmp_pa
                 pass
         finally:
             os.kill(child, signal.SIGKILL)
+
+
+def test_a_worker_whose_search_is_gone_is_waited_for(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    search = subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE)
+    with owner(tmp_path, str(search.pid)) as (process, _):
+        with pytest.raises(UserError, match=f"process {process.pid} on "), run_lock(tmp_path):
+            pass
+        assert capsys.readouterr().err == ""
+        search.kill()  # not waited for: it may stay a zombie
+        timer = threading.Timer(0.5, process.kill)
+        timer.start()
+        with run_lock(tmp_path):
+            assert process.wait(10) == -signal.SIGKILL
+        timer.join()
+    search.communicate()
+    waiting = f"invaug: waiting for process {process.pid} on {socket.gethostname()}, which is ending, to release"
+    assert capsys.readouterr().err == f"{waiting} {tmp_path}\n"
+
+
+def test_a_worker_that_does_not_end_with_its_search_is_named_after_some_patience(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(lock, "DYING", 0.2)
+    search = subprocess.Popen([sys.executable, "-c", ""])
+    search.wait()
+    with (
+        owner(tmp_path, str(search.pid)) as (process, _),
+        pytest.raises(UserError, match=f"in use by process {process.pid} on "),
+        run_lock(tmp_path),
+    ):
+        pass
 
 
 def test_a_child_that_leaves_the_block_does_not_free_the_folder(tmp_path: Path) -> None:

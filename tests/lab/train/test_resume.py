@@ -70,7 +70,7 @@ def signal_at(step: int, signum: int, monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.mark.parametrize(
-    ("step", "signum"), [(0, signal.SIGTERM), (3, signal.SIGINT), (5, signal.SIGTERM), (9, signal.SIGINT)]
+    ("step", "signum"), [(0, signal.SIGTERM), (3, signal.SIGINT), (5, signal.SIGHUP), (9, signal.SIGUSR1)]
 )
 def test_signal_finishes_the_step_and_resume_ends_as_if_nothing_had_happened(
     data: Path, whole: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, step: int, signum: int

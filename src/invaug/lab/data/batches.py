@@ -142,12 +142,14 @@ def _make_loader(split: Split, rows: list[Rows], device: torch.device, workers: 
 
 
 def _start_worker(_: int, *, bound: bool) -> None:
-    """Drop the signal handlers that a worker inherits: Ctrl-C is for the main process, SIGTERM must end a worker.
+    """Drop the signal handlers that a worker inherits: SIGTERM must end a worker, the others are for the main process.
 
     Args:
         bound: Whether the worker ends with the thread that started it.
     """
-    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    for name in ("SIGINT", "SIGHUP", "SIGUSR1"):
+        if hasattr(signal, name):
+            signal.signal(getattr(signal, name), signal.SIG_IGN)
     signal.signal(signal.SIGTERM, signal.SIG_DFL)
     if bound and sys.platform == "linux":
         # the kernel ends it: torch's own check, every five seconds, fails if a thread of the worker hangs

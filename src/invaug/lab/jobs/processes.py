@@ -5,7 +5,6 @@ A process that is killed costs nothing but its time: its job is started again an
 
 import contextlib
 import os
-import signal
 import subprocess
 import sys
 from dataclasses import dataclass
@@ -14,9 +13,9 @@ from typing import IO
 
 from invaug.lab.errors import UserError
 from invaug.lab.jobs.job import Job
+from invaug.lab.train.signals import EXITS
 
 STARTS = 4  # of one job, before it counts as failed
-SAVED = (128 + signal.SIGTERM, 128 + signal.SIGINT)  # exit codes of a process that was asked to stop
 PATIENCE = 120.0  # seconds a process has to save and end
 
 
@@ -61,8 +60,8 @@ class Processes:
     def start(self, job: Job, starts: int = 1) -> None:
         """Start the process of a job; it gets no Ctrl-C but ours."""
         output = TemporaryFile()  # noqa: SIM115 - lives as long as the process
-        process = subprocess.Popen(
-            [sys.executable, "-m", "invaug.lab.jobs.worker"],
+        process = subprocess.Popen(  # noqa: S603 - our own module
+            [sys.executable, "-m", "invaug.lab.jobs.worker", str(os.getpid())],
             stdin=subprocess.PIPE,
             stdout=subprocess.DEVNULL,
             stderr=output,
@@ -86,7 +85,7 @@ class Processes:
         each.close()
         if code == 2:
             raise UserError(line)
-        killed = -code if code < 0 else code - 128 if code in SAVED else 0
+        killed = -code if code < 0 else code - 128 if code in EXITS else 0
         if killed and each.starts < STARTS:
             self.start(each.job, each.starts + 1)
             return False

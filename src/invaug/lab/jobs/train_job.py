@@ -16,7 +16,7 @@ from invaug.lab.data.load import Dataset
 from invaug.lab.environment import commit, cpu_model
 from invaug.lab.errors import reason_of
 from invaug.lab.jobs import measures
-from invaug.lab.jobs.job import Job
+from invaug.lab.jobs.job import FAILURE, Job
 from invaug.lab.run import record
 from invaug.lab.run.folder import versions
 from invaug.lab.train import command as train
@@ -72,13 +72,14 @@ class Trainer:
     def _train(self, job: Job, on_epoch: Callable[[], None]) -> dict[str, Any]:
         dataset, fabric = self.load(job), self.fabric(job.config())
         config = train.resolve_for(job.config(), dataset, fabric)
+        (job.folder / FAILURE).unlink(missing_ok=True)  # of an earlier try, which may have left nothing else
         training = train.train_one(
             config,
             dataset,
             job.folder,
             fabric,
             Screen(quiet=True),
-            resume=(job.folder / "config.toml").exists(),
+            resume=True,  # if there is something: who holds the folder until we do may just have begun
             measured=measured_in(dataset, job),
             on_epoch=on_epoch,
         )

@@ -33,7 +33,13 @@ def reporting(path: Path) -> Iterator[None]:
     except WriteError:
         raise
     except OSError as error:
-        raise WriteError(f"cannot write {path}: {error.strerror or error}", error.errno) from error
+        raise WriteError(f"cannot write {_named(path, error)}: {error.strerror or error}", error.errno) from error
+
+
+def _named(path: Path, error: OSError) -> Path:
+    """Return the file in the folder `path` that the error names, or `path` itself."""
+    named = Path(error.filename) if isinstance(error.filename, str) else path
+    return named if path in named.parents else path
 
 
 def write_text(path: Path, text: str) -> None:

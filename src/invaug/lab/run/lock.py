@@ -4,9 +4,7 @@ Our own, because `filelock` does not record who holds a lock, which is what a us
 """
 
 import errno
-import json
 import os
-import socket
 import stat
 import sys
 import time
@@ -15,10 +13,14 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from invaug.lab.errors import UserError
+from invaug.lab.run.atomic import reporting
+from invaug.lab.run.owner import describe_myself, read_owner
+from invaug.lab.terminal import say
 
 NAME = ".lock"
 BUSY = (errno.EAGAIN, errno.EACCES, errno.EDEADLK)
-PATIENCE = 2.0  # seconds for a new owner to write its name, or for a dying one to be gone
+PATIENCE = 2.0  # seconds for a new owner to write its name
+DYING = 15.0  # seconds for a dying owner to be gone; a worker has a third of it to save when its search is gone
 HELD: set[int] = set()  # per process, as descriptors are
 
 if sys.platform == "win32":
@@ -41,8 +43,9 @@ def run_lock(folder: Path) -> Iterator[None]:
     descriptor = _open(folder)
     try:
         _take(folder, descriptor)
-        os.truncate(descriptor, 0)
-        os.write(descriptor, json.dumps({"pid": os.getpid(), "host": socket.gethostname()}).encode())
+        with reporting(folder / NAME):
+            os.truncate(descriptor, 0)
+            os.write(descriptor, describe_myself())
     except BaseException:
         os.close(descriptor)
         raise
@@ -63,7 +66,7 @@ def _open(folder: Path) -> int:
         folder.mkdir(parents=True, exist_ok=True)
         descriptor = os.open(folder / NAME, flags, 0o666)
     except OSError as error:
-        raise UserError(f"cannot lock {folder}: {error.strerror}") from None
+        raise UserError(f"cannot lock {error.filename}: {error.strerror}") from None
     found = os.fstat(descriptor)
     if not stat.S_ISREG(found.st_mode) or found.st_nlink > 1:  # it will be overwritten
         os.close(descriptor)
@@ -72,8 +75,8 @@ def _open(folder: Path) -> int:
 
 
 def _take(folder: Path, descriptor: int) -> None:
-    """Lock, or name the owner in an error; a new owner needs a moment to write its name."""
-    until = time.monotonic() + PATIENCE
+    """Lock, or name the owner in an error; a new owner needs a moment to write its name, a dying one to be gone."""
+    started, waits = time.monotonic(), False
     while True:
         try:
             return _seize(descriptor)
@@ -81,33 +84,15 @@ def _take(folder: Path, descriptor: int) -> None:
             if error.errno not in BUSY:
                 message = f"cannot lock {folder}: {error.strerror}; choose a folder on another disk"
                 raise UserError(message) from None
-        owner = _live_owner(folder / NAME)
-        if owner or time.monotonic() > until:
-            holder = owner or "another process"
+        owner = read_owner(folder / NAME)
+        ending = owner is not None and owner.is_ending()
+        if time.monotonic() - started >= (DYING if ending else 0.0 if owner else PATIENCE):
+            holder = owner.name if owner else "another process"
             raise UserError(f"{folder} is in use by {holder}: wait for it to end, or choose another folder")
+        if owner and ending and not waits:
+            say(f"invaug: waiting for {owner.name}, which is ending, to release {folder}")
+            waits = True
         time.sleep(0.01)
-
-
-def _live_owner(path: Path) -> str | None:
-    """Return the process that the file names, or None if it names none or a dead one."""
-    try:
-        owner = json.loads(path.read_bytes())
-        pid, host = int(owner["pid"]), str(owner["host"])
-    except (OSError, ValueError, TypeError, KeyError):
-        return None
-    return f"process {pid} on {host}" if host != socket.gethostname() or _is_alive(pid) else None
-
-
-def _is_alive(pid: int) -> bool:
-    if sys.platform == "win32":
-        return True  # os.kill would end the process there
-    try:
-        os.kill(pid, 0)
-    except ProcessLookupError:
-        return False
-    except (OSError, OverflowError):
-        pass  # of another user, or not a process number
-    return True
 
 
 def _release_in_child() -> None:

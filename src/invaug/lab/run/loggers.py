@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 
 from invaug.lab.errors import UserError
-from invaug.lab.run import record
+from invaug.lab.run import atomic, record
 
 Row = Mapping[str, Any]
 Log = Callable[[Row], None]
@@ -62,9 +62,18 @@ def open_tensorboard(folder: Path, settings: Row, stack: ExitStack) -> Log:
 
     def log(row: Row) -> None:
         nonlocal writer
-        step = row["epoch"]
         if writer is None:  # the first epoch hides what a stopped run wrote from there on
-            writer = stack.enter_context(tensorboard.SummaryWriter(str(folder / "tensorboard"), purge_step=step))
+            writer = tensorboard.SummaryWriter(str(folder / "tensorboard"), purge_step=row["epoch"])
+            stack.callback(close)
+        with _reporting_newest(folder / "tensorboard"):
+            add(row)
+
+    def close() -> None:
+        with _reporting_newest(folder / "tensorboard"):
+            writer.close()
+
+    def add(row: Row) -> None:
+        step = row["epoch"]
         for name, value in scalars(row):
             writer.add_scalar(name, value, step)
         for name, counts in histograms(row):
@@ -73,6 +82,17 @@ def open_tensorboard(folder: Path, settings: Row, stack: ExitStack) -> Log:
         writer.flush()
 
     return log
+
+
+@contextmanager
+def _reporting_newest(folder: Path) -> Iterator[None]:
+    """Name the newest file of a folder if writing fails: TensorBoard writes in a thread, whose errors name none."""
+    try:
+        yield
+    except OSError as error:
+        files = sorted(folder.glob("*"), key=lambda file: file.stat().st_mtime)
+        with atomic.reporting(files[-1] if files else folder):
+            raise error
 
 
 def open_wandb(folder: Path, settings: Row, stack: ExitStack) -> Log:
