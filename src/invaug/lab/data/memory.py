@@ -1,5 +1,6 @@
 """What decoding an image takes: bytes, counted by its header before a pixel is decoded, under one budget per process."""
 
+import math
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -11,12 +12,13 @@ from invaug.lab.errors import UserError
 MAX_BYTES = 512 << 20  # for all images that a process decodes at a time, beside what it has
 STORED = {"1": 1, "L": 1, "P": 1, "I;16": 2, "I;16B": 2, "I;16L": 2, "I;16N": 2}
 """Bytes that Pillow stores per pixel; all other modes take 4."""
-CONVERTED = {"I": 10, "F": 10, "I;16": 8, "I;16B": 8, "I;16L": 8, "I;16N": 8}
+CONVERTED = {"1": 6, "I": 9, "F": 9, "I;16": 6, "I;16B": 6, "I;16L": 6, "I;16N": 6}
 """Bytes per pixel of the copies on the way to 8 bits; all other modes take 5."""
 COMPOSITED = 12  # bytes per pixel of what lays a transparent image on black
 DECODERS = {"GIF": 5, "WEBP": 12}
 """Bytes per pixel of the canvases of a decoder, beside the image itself."""
-WHOLE = ("BMP", "PPM", "TIFF")  # decoders that may hold all pixels twice as they are in the file, of at most 4 x 2 bytes
+COPIES = {"BMP": 2, "PPM": 2, "TIFF": 1}
+"""How often a decoder may hold all pixels, as strips or as rows, beside the image itself."""
 JPEG = ("JPEG", "MPO")
 COEFFICIENT = 2  # bytes; a JPEG of several scans is held whole, a coefficient for each value
 SCALES = (8, 4, 2)  # a JPEG is decoded at one of these fractions if what is left is large enough
@@ -46,12 +48,10 @@ def _per_pixel(image: Image.Image) -> int:
 
 def _buffers(image: Image.Image) -> int:
     """Return the bytes that a decoder holds beside the image."""
-    area = image.width * image.height
-    tags = getattr(image, "tag_v2", {})
-    tile = [int(tags.get(tag, 0)) for tag in TILE]
-    if image.format in WHOLE:
-        return max(area, tile[0] * tile[1]) * 2 * STORED.get(image.mode, 4)
-    return area * DECODERS.get(image.format or "", 0)
+    kind, area = image.format or "", image.width * image.height
+    tile = [tag for tag in map(getattr(image, "tag_v2", {}).get, TILE) if isinstance(tag, int)]
+    copied = max(area, math.prod(tile) if tile else 0) * COPIES.get(kind, 0) * STORED.get(image.mode, 4)
+    return copied + area * DECODERS.get(kind, 0)
 
 
 class Budget:
