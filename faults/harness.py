@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from importlib import import_module
 from pathlib import Path
 
-GROUPS = ("crash", "ranks", "data", "numerics", "security", "operations")
+GROUPS = ("crash", "ranks", "data", "numerics", "security", "operations", "inputs")
 Run = Callable[[int, Path], Iterable[str]]
 
 

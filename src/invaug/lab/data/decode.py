@@ -85,16 +85,20 @@ def decode(path: Path, shape: Shape, grey_range: Range | None = None) -> NDArray
     Args:
         grey_range: What becomes black and white of 16 bits; None, for a dataset that has none, refuses dark ones.
     """
-    channels, height, width = shape
-    target = (2 * width, 2 * height)
+    target = (2 * shape[2], 2 * shape[1])
     with _open_named(path) as image, room_for(image, target):
-        is_unknown = grey_range is None and depth.is_deep(image)
         image.draft(None, target)  # a JPEG decodes at 1/2, 1/4 or 1/8 where that loses nothing here
-        ImageOps.exif_transpose(image, in_place=True)
-        flat = _convert(to_eight_bits(image, grey_range), "L" if channels == 1 else "RGB")
-        if is_unknown:
-            depth.check_levels(np.asarray(flat))
-        pixels = np.asarray(_fit(flat, (width, height)))
+        return _to_shape(image, shape, grey_range)
+
+
+def _to_shape(image: Image.Image, shape: Shape, grey_range: Range | None) -> NDArray[np.uint8]:
+    channels, height, width = shape
+    is_unknown = grey_range is None and depth.is_deep(image)
+    ImageOps.exif_transpose(image, in_place=True)
+    flat = _convert(to_eight_bits(image, grey_range), "L" if channels == 1 else "RGB")
+    if is_unknown:
+        depth.check_levels(np.asarray(flat))
+    pixels = np.asarray(_fit(flat, (width, height)))
     return pixels.reshape(height, width, channels).transpose(2, 0, 1)
 
 

@@ -1,6 +1,8 @@
 """What decoding an image takes: bytes, counted by its header before a pixel is decoded, under one budget per process."""
 
+import ctypes
 import math
+import sys
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -10,6 +12,7 @@ from PIL import Image
 from invaug.lab.errors import UserError
 
 MAX_BYTES = 512 << 20  # for all images that a process decodes at a time, beside what it has
+LARGE = 32 << 20  # bytes that are returned to the system before others may be taken
 STORED = {"1": 1, "L": 1, "P": 1, "I;16": 2, "I;16B": 2, "I;16L": 2, "I;16N": 2}
 """Bytes that Pillow stores per pixel; all other modes take 4."""
 CONVERTED = {"1": 6, "I": 9, "F": 9, "I;16": 6, "I;16B": 6, "I;16L": 6, "I;16N": 6}
@@ -80,10 +83,22 @@ _budget = Budget(MAX_BYTES)
 
 @contextmanager
 def room_for(image: Image.Image, target: tuple[int, int]) -> Iterator[None]:
-    """Wait until there is room to decode an open image; raise if there never is."""
+    """Wait until there is room to decode an open image, and close it at the end; raise if there never is room."""
     needed = bytes_needed(image, target)
     if needed > MAX_BYTES:
         what = f"{image.width} x {image.height} pixels of mode {image.mode} take {needed >> 20:,} MB to decode"
         raise UserError(f"{what}, over the limit of {MAX_BYTES >> 20:,} MB: save the image smaller, or as JPEG")
     with _budget.take(needed):
-        yield
+        try:
+            yield
+        finally:
+            image.close()
+            if needed > LARGE:
+                _give_back()
+
+
+def _give_back() -> None:
+    """Return freed memory to the system where the C library can: glibc keeps it for each thread on its own."""
+    trim = getattr(ctypes.CDLL(None), "malloc_trim", None) if sys.platform.startswith("linux") else None
+    if trim is not None:
+        trim(0)

@@ -1,6 +1,7 @@
 """Arrays in an .npz: the header of a member is checked against its size before any memory is taken for it."""
 
 import math
+import sys
 import warnings
 import zipfile
 from pathlib import Path
@@ -16,6 +17,7 @@ from invaug.lab.errors import UserError, reading
 SUFFIX = ".npy"
 HEADERS = {(1, 0): npy.read_array_header_1_0, (2, 0): npy.read_array_header_2_0}
 MAX_AXES = 32
+SURROGATES = (0xD800, 0xDFFF)  # halves of characters
 
 
 def names_in(path: Path) -> list[str]:
@@ -47,8 +49,7 @@ def _read_member(archive: zipfile.ZipFile, member: str) -> NDArray[Any]:
             warnings.simplefilter("ignore")  # of numpy and of the parser, about odd headers
             _check_header(file, archive.getinfo(member).file_size)
             file.seek(0)
-            found: NDArray[Any] = npy.read_array(file, allow_pickle=False)
-            return found
+            return _check_text(npy.read_array(file, allow_pickle=False))
     except (ValueError, TypeError, SyntaxError, RecursionError) as error:
         raise UserError(f"{member} is not an array that can be used: {error or type(error).__name__}") from error
 
@@ -66,6 +67,15 @@ def _check_header(file: IO[bytes], n_bytes: int) -> None:
     declared, left = math.prod(shape) * dtype.itemsize, n_bytes - file.tell()
     if declared != left:
         raise ValueError(f"its header describes {_counted(declared)}, {_counted(left)} follow")
+
+
+def _check_text(array: NDArray[Any]) -> NDArray[Any]:
+    """Return the array; raise if it is text with numbers in it that are no characters, which Python cannot hold."""
+    if array.dtype.kind == "U" and array.nbytes:
+        codes = array.ravel(order="K").view(np.dtype("u4").newbyteorder(array.dtype.byteorder))
+        if ((codes > sys.maxunicode) | ((codes >= SURROGATES[0]) & (codes <= SURROGATES[1]))).any():
+            raise ValueError("its text is not Unicode")
+    return array
 
 
 def _counted(n_bytes: int) -> str:

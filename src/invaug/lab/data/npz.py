@@ -1,6 +1,6 @@
 """Datasets as one .npz: x_train, y_train, x_test, y_test and perhaps classes; nothing in it is unpickled."""
 
-from contextlib import suppress
+from collections import Counter
 from pathlib import Path
 from typing import Any
 
@@ -99,7 +99,7 @@ def _as_labels(array: NDArray[Any], name: str) -> NDArray[np.int64]:
     if array.ndim != 1 or not len(array):
         raise UserError(f"{name} must have one label per image, got shape {array.shape}")
     if array.dtype.kind not in "iu":
-        raise UserError(f"{name} must be integers from 0, got {_kind(array)}{_example(array)}")
+        raise UserError(f"{name} must be integers from 0, got {_kind(array)}, for example {str(array[0])[:MAX_NAME]}")
     if array.dtype.kind == "u" and (largest := int(array.max())) > np.iinfo(np.int64).max:
         raise UserError(f"{name} must be integers from 0, one per class, got {largest}: number the classes from 0")
     return array.astype(np.int64)
@@ -110,13 +110,6 @@ def _kind(array: NDArray[Any]) -> str:
     return name if len(name) <= MAX_NAME else f"{name[:MAX_NAME]}…"
 
 
-def _example(array: NDArray[Any]) -> str:
-    """Return the first entry for a message; text may hold what is no character."""
-    with suppress(ValueError, OverflowError):
-        return f", for example {str(array[0])[:MAX_NAME]}".encode("utf-8", "replace").decode()
-    return ""
-
-
 def _as_names(array: NDArray[Any], name: str, n_images: int) -> tuple[str, ...]:
     """Return the names of the classes: text or whole numbers, each its own."""
     if array.ndim != 1 or array.dtype.kind not in "Uiu":
@@ -124,23 +117,12 @@ def _as_names(array: NDArray[Any], name: str, n_images: int) -> tuple[str, ...]:
     most = min(n_images, MAX_CLASSES)
     if not 0 < len(array) <= most:
         raise UserError(f"{name} must be 1 to {most:,} names, one per class that has images, got {len(array):,}")
-    names: list[str] = []
-    for row in range(len(array)):
-        found = _as_name(array, row)
-        if found is None:
-            rule = f"1 to {MAX_NAME} characters of Unicode, none of them NUL"
-            raise UserError(f"name {row} in {name} must have {rule}: rename the class")
-        names.append(found)
+    names = [str(found) for found in array]
+    for row, found in enumerate(names):
+        if not found.strip() or len(found) > MAX_NAME or "\0" in found:
+            rule = f"1 to {MAX_NAME} characters, none of them NUL"
+            raise UserError(f"name {row} in {name} must have {rule}, got {found[:20]!a}: rename the class")
     if len(set(names)) < len(names):
-        twice = next(each for each in names if names.count(each) > 1)
+        twice = Counter(names).most_common(1)[0][0]
         raise UserError(f"{name} has {twice!a} twice: give each class its own name")
     return tuple(names)
-
-
-def _as_name(array: NDArray[Any], row: int) -> str | None:
-    try:
-        found = str(array[row])
-        found.encode()
-    except ValueError:  # a number that is no character, or half of one
-        return None
-    return found if found.strip() and len(found) <= MAX_NAME and "\0" not in found else None

@@ -7,6 +7,7 @@ from typing import Any
 Row = dict[str, Any]
 MAX_EPOCH = 10**9
 MAX_INTEGER = 2**63
+LARGEST = 1e40  # beyond what a float of 32 bits holds
 MAX_DEPTH = 4  # kept: a list of tables of lists of counts
 COUNTS = ("passes", "skipped_batches")
 NUMBERS = tuple(f"{part}_{what}" for part in ("train", "val", "test") for what in ("loss", "accuracy"))
@@ -32,10 +33,12 @@ def check_row(row: Row) -> str:
 def check_complete(row: Row, n_constraints: int) -> str:
     """Return in a few words what a row lacks that training reads of it, nothing if nothing."""
     for key in ("slack", "constraint_loss", "gamma"):
-        if len(row.get(key) or ()) != n_constraints:
-            return f"{key} must have {n_constraints} numbers, one per constraint, got {shown(row.get(key))}"
-    if any(gamma is None for gamma in row["gamma"]):
-        return f"gamma must have {n_constraints} numbers, got {shown(row['gamma'])}"
+        found = row.get(key, [])
+        is_finite = all(each is None or abs(each) <= LARGEST for each in found)  # not a number compares as false
+        if len(found) != n_constraints or not is_finite:
+            return f"{key} must have {n_constraints} finite numbers, one per constraint, got {shown(found)}"
+    if None in row.get("gamma", []):
+        return f"gamma must be known, got {shown(row['gamma'])}"
     missing = [key for key in ("seconds", "passes") if row.get(key) is None]
     return f"{missing[0]} is missing" if missing else ""
 
