@@ -88,7 +88,7 @@ def sweep(folder: Path) -> None:
 
 
 def read_json(path: Path) -> dict[str, Any] | None:
-    """Return the table in a JSON file, or None if there is no such file, or it is too large or contains anything else."""
+    """Return the table in a JSON file, or None if there is no such file, it is too large or has anything else in it."""
     if path.is_symlink() or not path.is_file() or path.stat().st_size > MAX_JSON:
         return None
     try:
