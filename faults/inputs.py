@@ -210,7 +210,7 @@ KEPT = 256_000  # kilobytes that glibc keeps for threads which wait; eight image
 
 @case("large images in eight threads at once: together they stay within the budget of the process", full=3, fast=1)
 def shared_budget(tries: int, folder: Path) -> Iterable[str]:
-    """Decode sixteen images of 96 MB each under a budget of 128 MB."""
+    """Decode sixteen images of 108 MB each under a budget of 128 MB."""
     from PIL import Image
 
     Image.new("RGBA", (2400, 2500), (9, 8, 7, 6)).save(folder / "large.png")

@@ -22,7 +22,7 @@ def opened(mode: str, kind: str, size: tuple[int, int] = (100, 50)) -> Image.Ima
 
 @pytest.mark.parametrize(
     ("mode", "kind", "per_pixel"),
-    [("L", "PNG", 6), ("RGB", "PNG", 9), ("RGBA", "PNG", 16), ("I;16", "PNG", 8), ("F", "TIFF", 17), ("P", "GIF", 11)],
+    [("L", "PNG", 6), ("RGB", "PNG", 9), ("RGBA", "PNG", 18), ("I;16", "PNG", 8), ("F", "TIFF", 17), ("P", "GIF", 11)],
 )
 def test_bytes_are_counted_by_mode_and_format(mode: str, kind: str, per_pixel: int) -> None:
     assert memory.bytes_needed(opened(mode, kind), (64, 64)) == 5000 * per_pixel

@@ -17,7 +17,7 @@ STORED = {"1": 1, "L": 1, "P": 1, "I;16": 2, "I;16B": 2, "I;16L": 2, "I;16N": 2}
 """Bytes that Pillow stores per pixel; all other modes take 4."""
 CONVERTED = {"1": 6, "I": 9, "F": 9, "I;16": 6, "I;16B": 6, "I;16L": 6, "I;16N": 6}
 """Bytes per pixel of the copies on the way to 8 bits; all other modes take 5."""
-COMPOSITED = 12  # bytes per pixel of what lays a transparent image on black
+COMPOSITED = 14  # bytes per pixel of what lays a transparent image on black
 DECODERS = {"GIF": 5, "WEBP": 12}
 """Bytes per pixel of the canvases of a decoder, beside the image itself."""
 COPIES = {"BMP": 2, "PPM": 2, "TIFF": 1}
