@@ -8,7 +8,8 @@ from importlib import import_module
 from pathlib import Path
 
 GROUPS = (
-    *("crash", "ranks", "data", "numerics", "security", "operations", "serving", "limits", "fuzzing", "haul", "states", "searches"),
+    *("crash", "ranks", "data", "numerics", "security", "operations"),
+    *("serving", "limits", "inputs", "states", "searches", "fuzzing", "haul"),
 )
 Run = Callable[[int, Path], Iterable[str]]
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import tracemalloc
 import zipfile
 from pathlib import Path
 from typing import Any
@@ -11,10 +12,13 @@ import numpy as np
 import pytest
 import torch
 
+from faults.odd_arrays import encoded, members_of, with_header, write_members
 from invaug.lab.data import npz
 from invaug.lab.data.load import load_dataset
 from invaug.lab.errors import UserError
 from tests.support.datasets import RNG, images, write_npz
+
+HEADER = "{{'descr': {}, 'fortran_order': False, 'shape': {}}}\n"
 
 
 @pytest.mark.parametrize("form", ["NHWC", "NCHW", "NHW", "float", "int64 pixels", "column labels"])
@@ -100,7 +104,9 @@ def test_nothing_in_an_npz_is_unpickled(tmp_path: Path) -> None:
             return os.mkdir, (str(canary),)
 
     path = write_npz(tmp_path / "a.npz", y_train=np.array([Evil()] * 20, object))
-    with pytest.raises(UserError, match=r"cannot read .*a\.npz: Object arrays cannot be loaded"):
+    with pytest.raises(
+        UserError, match=r"cannot read .*a\.npz: y_train\.npy is not .*: Object arrays cannot be loaded"
+    ):
         load_dataset(str(path))
     assert not canary.exists()
 
@@ -144,3 +150,76 @@ def test_an_encrypted_or_strangely_packed_npz_is_one_line(tmp_path: Path) -> Non
         path.write_bytes(changed)
         with pytest.raises(UserError, match=r"^cannot read .*a\.npz: .*(encrypted|compression|not supported)"):
             npz.read_npz(path)
+
+
+@pytest.mark.parametrize("label", [20, 2**31, 2**62])
+def test_a_label_beyond_the_number_of_images_takes_no_memory_for_its_classes(tmp_path: Path, label: int) -> None:
+    labels = np.arange(20) % 4
+    labels[7] = label
+    tracemalloc.start()
+    with pytest.raises(UserError, match=rf"y_train must be below 20: .*, got {label} at image 7: number the classes"):
+        load_dataset(str(write_npz(tmp_path / "a.npz", y_train=labels)))
+    assert tracemalloc.get_traced_memory()[1] < 10_000_000
+    tracemalloc.stop()
+
+
+def test_a_label_that_no_signed_integer_holds_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(UserError, match=r"must be integers from 0, one per class, got 18446744073709551615"):
+        load_dataset(str(write_npz(tmp_path / "a.npz", y_train=np.array([0, 1] * 9 + [0, 2**64 - 1], np.uint64))))
+
+
+@pytest.mark.parametrize(
+    ("classes", "message"),
+    [
+        (np.array([b"a", b"b", b"c", b"d"]), r"must be a list of text, got \|S1 of shape \(4,\)"),
+        (np.array([["a", "b", "c", "d"]]), r"must be a list of text, got <U1 of shape \(1, 4\)"),
+        (np.array([]), r"must be a list of text, got float64 of shape \(0,\)"),
+        (np.array(list("abcd") * 6), r"must be 1 to 20 names, one per class that has images, got 24"),
+        (np.array(["a", "b", "a", "d"]), r"has 'a' twice: give each class its own name"),
+        (np.array(["a", " ", "c", "d"]), r"name 1 in classes of .* must have 1 to 255 characters"),
+        (np.array(["a", "b\0b", "c", "d"]), r"name 1 .* none of them NUL, got 'b\\x00b': rename the class"),
+        (np.array(["a", "b", "c" * 1_000_000, "d"]), r"name 2 in classes of .* must have 1 to 255 characters"),
+        (
+            np.array(["a", "b", "\ud800", "d"]),
+            r"classes\.npy is not an array that can be used: its text is not Unicode",
+        ),
+        (np.array([1, 2**32 - 1], "u4").view("U1"), r"its text is not Unicode"),
+    ],
+)
+def test_names_of_classes_that_cannot_be_are_refused(tmp_path: Path, classes: np.ndarray, message: str) -> None:
+    with pytest.raises(UserError, match=message):
+        load_dataset(str(write_npz(tmp_path / "a.npz", classes=classes)))
+
+
+@pytest.mark.parametrize(
+    ("content", "message"),
+    [
+        (b"no array\n", r"y_train\.npy is not an array that can be used: the magic string"),
+        (b"", r"y_train\.npy is not an array"),
+        (encoded(np.arange(20))[:-8], r"its header describes 160 bytes, 152 bytes follow"),
+        (with_header(encoded(np.arange(20)), HEADER.format("'<i8'", "(4611686018427387904,)")), r"2\^63 bytes or more"),
+        (with_header(encoded(np.arange(20)), HEADER.format("'<i8'", "(-20,)")), r"its shape is not one of an array"),
+        (with_header(encoded(np.arange(20)), HEADER.format("'<i8'", "(20,)"), 3), r"only 1\.0 and 2\.0 are read"),
+    ],
+)
+def test_a_member_that_is_no_array_is_refused_before_memory_is_taken(
+    tmp_path: Path, content: bytes, message: str
+) -> None:
+    path = write_npz(tmp_path / "a.npz")
+    write_members(path, {**members_of(path), "y_train.npy": content})
+    with pytest.raises(UserError, match=message):
+        load_dataset(str(path))
+
+
+def test_an_array_under_two_names_is_refused(tmp_path: Path) -> None:
+    path = write_npz(tmp_path / "a.npz")
+    members = members_of(path)
+    write_members(path, {**members, "y_train": members["y_train.npy"]})
+    with pytest.raises(UserError, match=r"cannot read .*a\.npz: it holds y_train twice"):
+        load_dataset(str(path))
+
+
+def test_a_pipe_is_not_opened(tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "a.npz")
+    with pytest.raises(UserError, match="it is not a regular file"):
+        npz.read_npz(tmp_path / "a.npz")

@@ -69,10 +69,15 @@ def _read_member(tar: tarfile.TarFile, member: tarfile.TarInfo) -> bytes:
 
 def check_zip(archive: Path) -> list[str]:
     """Return the names of all members of a zip; raise if one is a bomb or a name occurs twice."""
+    if archive.exists() and not archive.is_file():  # opening a pipe would wait for ever
+        raise UserError(f"cannot read {archive}: it is not a regular file")
     with reading(archive), zipfile.ZipFile(archive) as members:
         names = members.namelist()
         for info in members.infolist():
             _refuse_bomb(info)
+        stored, size = sum(info.compress_size for info in members.infolist()), archive.stat().st_size
+        if stored > size:  # members that overlap, or a size that is a mere claim
+            raise UserError(f"its members take {stored:,} bytes, but it has {size:,}")
         if len(set(names)) < len(names):
             raise UserError(f"it holds {Counter(names).most_common(1)[0][0]} twice")
         return names

@@ -10,7 +10,9 @@ from pathlib import Path
 from typing import Any
 
 from invaug.lab.run.atomic import write_text
+from invaug.lab.run.files import read_bytes
 
+MAX_BYTES = 64 << 20  # of what is remembered of a folder
 FRESH = 2_000_000_000  # nanoseconds: a file younger than this may change again without its times showing it
 
 
@@ -44,7 +46,7 @@ def fingerprint(files: Iterable[Path]) -> str | None:
 def recall(topic: str) -> dict[str, Any]:
     """Return the entries remembered under a topic; none if the file is damaged."""
     with suppress(OSError, ValueError, RecursionError):
-        match json.loads(_cache_file(topic).read_bytes()):
+        match json.loads(read_bytes(_cache_file(topic), MAX_BYTES)):
             case {"topic": str(name), "entries": dict(entries)} if name == topic:
                 return entries
     return {}

@@ -24,6 +24,7 @@ from PIL import Image, ImageOps, UnidentifiedImageError
 from invaug.lab.data import depth
 from invaug.lab.data.archives import read_zip_member, zip_above
 from invaug.lab.data.depth import Range
+from invaug.lab.data.memory import room_for
 from invaug.lab.errors import UserError, reason_of
 from invaug.lab.terminal import with_progress
 
@@ -45,10 +46,10 @@ SUFFIXES = {
 """The formats that are read; a closed list, because some others (EPS) start programs."""
 FORMATS = {suffix: kind for kind, suffixes in SUFFIXES.items() for suffix in suffixes}
 MAX_PIXELS = 89_478_485  # where Pillow starts to warn of decompression bombs: a quarter of a GiB as RGB
-MAX_MEMBER = 256 << 20  # bytes of one image inside a zip
+MAX_MEMBER = 256 << 20  # bytes of one image file, or inside a zip
 KEPT_SIDE = 256  # images of one common size stay as they are up to this side
 SIDES = (32, 64, 128, 224)  # otherwise they become squares of the largest of these that the median image fills
-MAX_THREADS = 8  # each may hold an image of the pixel cap
+MAX_THREADS = 8  # together they hold no more than the budget of `memory`
 N_HEADERS = 512  # files whose headers tell that median
 BLOCK = 64  # images per task of a thread
 GREY = frozenset(("1", "L", "LA", "La", "F", *depth.GREY_MODES))
@@ -84,15 +85,20 @@ def decode(path: Path, shape: Shape, grey_range: Range | None = None) -> NDArray
     Args:
         grey_range: What becomes black and white of 16 bits; None, for a dataset that has none, refuses dark ones.
     """
+    target = (2 * shape[2], 2 * shape[1])
+    with _open_named(path) as image, room_for(image, target):
+        image.draft(None, target)  # a JPEG decodes at 1/2, 1/4 or 1/8 where that loses nothing here
+        return _to_shape(image, shape, grey_range)
+
+
+def _to_shape(image: Image.Image, shape: Shape, grey_range: Range | None) -> NDArray[np.uint8]:
     channels, height, width = shape
-    with _open_named(path) as image:
-        is_unknown = grey_range is None and depth.is_deep(image)
-        image.draft(None, (2 * width, 2 * height))  # a JPEG decodes at 1/2, 1/4 or 1/8 where that loses nothing here
-        upright = ImageOps.exif_transpose(image)
-        flat = to_eight_bits(upright, grey_range).convert("L" if channels == 1 else "RGB")
-        if is_unknown:
-            depth.check_levels(np.asarray(flat))
-        pixels = np.asarray(_fit(flat, (width, height)))
+    is_unknown = grey_range is None and depth.is_deep(image)
+    ImageOps.exif_transpose(image, in_place=True)
+    flat = _convert(to_eight_bits(image, grey_range), "L" if channels == 1 else "RGB")
+    if is_unknown:
+        depth.check_levels(np.asarray(flat))
+    pixels = np.asarray(_fit(flat, (width, height)))
     return pixels.reshape(height, width, channels).transpose(2, 0, 1)
 
 
@@ -177,8 +183,11 @@ def open_stream(path: Path) -> Stream:
     archive = zip_above(path)
     if archive is not None:
         return BytesIO(read_zip_member(archive, path.relative_to(archive).as_posix(), MAX_MEMBER))
-    if not stat.S_ISREG(path.stat().st_mode):  # opening a pipe would wait for ever
+    found = path.stat()
+    if not stat.S_ISREG(found.st_mode):  # opening a pipe would wait for ever
         raise UserError("not a regular file")
+    if found.st_size > MAX_MEMBER:  # some decoders read a file whole
+        raise UserError(f"{found.st_size:,} bytes, over the limit of {MAX_MEMBER:,}: save the image smaller")
     return path.open("rb")
 
 
@@ -192,11 +201,16 @@ def to_eight_bits(image: Image.Image, grey_range: Range | None) -> Image.Image:
         values = _check_range(image, 65535)
         return Image.fromarray(depth.to_bytes(values, grey_range or depth.WHOLE_RANGE))
     if image.mode == "F":
-        return Image.fromarray(np.rint(_check_range(image, 1) * 255).astype(np.uint8))
+        return Image.fromarray(depth.floats_to_bytes(_check_range(image, 1)))
     if image.has_transparency_data:
         black = Image.new("RGBA", image.size, (0, 0, 0, 255))
-        return Image.alpha_composite(black, image.convert("RGBA")).convert("RGB")
-    return image.convert("L" if image.mode in GREY else "RGB")
+        return Image.alpha_composite(black, _convert(image, "RGBA")).convert("RGB")
+    return _convert(image, "L" if image.mode in GREY else "RGB")
+
+
+def _convert(image: Image.Image, mode: str) -> Image.Image:
+    """Return the image in a mode, itself if it is in it: Pillow would copy it."""
+    return image if image.mode == mode and not image.has_transparency_data else image.convert(mode)
 
 
 def _check_range(image: Image.Image, most: int) -> NDArray[Any]:

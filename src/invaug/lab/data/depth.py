@@ -4,7 +4,7 @@ The bits of a file say little about its values: X-rays of 12 bits are often stor
 of the values themselves, over all files. Of 16-bit colour Pillow reads only the upper 8 bits.
 """
 
-from collections.abc import Collection
+from collections.abc import Collection, Iterator
 from statistics import median_high
 from typing import Any, NamedTuple
 
@@ -18,6 +18,7 @@ Range = tuple[int, int]
 """The value that becomes black, and the one that becomes white."""
 GREY_MODES = ("I", "I;16", "I;16B", "I;16L", "I;16N")
 WHOLE_RANGE: Range = (0, 65535)
+BLOCK = 1 << 20  # values that are counted or looked up at once
 FEW_LEVELS = 32  # grey levels, of 256, that are too few for the pixels between the percentiles of `measure`
 WAY_OUT = "save them as 8-bit images, with the contrast that matters"
 
@@ -46,7 +47,10 @@ def measure(image: Image.Image) -> Depth:
 
 def _percentiles(values: NDArray[Any], *shares: float) -> list[int]:
     """Return the smallest value with such a share of all at or below it, 0 for the smallest of all."""
-    at_most = np.cumsum(np.bincount(values.ravel()))
+    counts = np.zeros(WHOLE_RANGE[1] + 1, np.int64)
+    for (part,) in blocks_of(values):
+        counts += np.bincount(part, minlength=len(counts))
+    at_most = np.cumsum(counts)
     found: list[int] = np.searchsorted(at_most, [max(share * values.size, 1) for share in shares]).tolist()
     return found
 
@@ -67,7 +71,25 @@ def to_bytes(values: NDArray[Any], grey_range: Range) -> NDArray[np.uint8]:
     """Return grey values as bytes: 256 steps of one width from `low` to `high`; what is beyond is black or white."""
     low, high = grey_range
     steps = (np.clip(np.arange(WHOLE_RANGE[1] + 1), low, high) - low) * 256 // (high - low + 1)
-    return np.asarray(steps.astype(np.uint8)[values])  # a table, because to divide every pixel is slow
+    table, found = steps.astype(np.uint8), np.empty(values.shape, np.uint8)  # because to divide every pixel is slow
+    for part, into in blocks_of(values, found):
+        into[:] = table[part]
+    return found
+
+
+def floats_to_bytes(values: NDArray[Any]) -> NDArray[np.uint8]:
+    """Return values in [0, 1] as bytes."""
+    found = np.empty(values.shape, np.uint8)
+    for part, into in blocks_of(values, found):
+        into[:] = np.rint(part * 255)
+    return found
+
+
+def blocks_of(*arrays: NDArray[Any]) -> Iterator[tuple[NDArray[Any], ...]]:
+    """Yield equal parts of contiguous arrays: numpy widens what it counts or looks up to eight bytes per value."""
+    flat = [array.reshape(-1) for array in arrays]
+    for start in range(0, len(flat[0]), BLOCK):
+        yield tuple(each[start : start + BLOCK] for each in flat)
 
 
 def check_levels(pixels: NDArray[np.uint8]) -> None:

@@ -15,10 +15,12 @@ from PIL import Image, ImageOps
 from invaug.lab.data import decode, depth
 from invaug.lab.data.decode import Stream, printable
 from invaug.lab.data.depth import Depth
+from invaug.lab.data.memory import room_for
 from invaug.lab.errors import UserError
 
 THIN = 20  # times one side is the other: most of such an image is cut away
 IEND_CHECKSUM = b"\xaeB`\x82"
+LARGE = (1024, 1024)  # pixels that training may ask a JPEG for
 SMALL = 2  # pixels of a side that shows nothing
 TABLES: dict[str, dict[str, str]] = tomllib.loads(Path(__file__).with_suffix(".toml").read_text(encoding="utf-8"))
 """What is said about modes, about the words of decoders, and about files that are something else."""
@@ -54,8 +56,10 @@ def inspect_file(path: Path) -> Inspection:
             digest = hashlib.file_digest(stream, partial(hashlib.blake2b, digest_size=16)).digest()
             with decode.open_image(stream) as image:
                 size, mode, kind, is_deep = image.size, image.mode, image.format, depth.is_deep(image)
-                notes += (*_header_notes(image, path), *_pixel_notes(image))
-                values = depth.measure(image) if is_deep else None
+                notes += tuple(_header_notes(image, path))
+                with room_for(image, LARGE):
+                    notes += tuple(_pixel_notes(image))
+                    values = depth.measure(image) if is_deep else None
             if kind == "PNG":
                 _check_png(stream)
     except Exception as error:  # decoders raise what they like on hostile bytes
@@ -104,7 +108,7 @@ def _pixel_notes(image: Image.Image) -> Iterator[str]:
     image.draft(None, (1, 1))  # a JPEG is read to its end all the same
     image.load()
     if image.getexif().get(decode.ORIENTATION, 1) in range(2, 9):
-        ImageOps.exif_transpose(image)
+        ImageOps.exif_transpose(image, in_place=True)
         yield "turned upright by its EXIF tag"
     if image.mode in ("F", *depth.GREY_MODES):
         decode.to_eight_bits(image, None)

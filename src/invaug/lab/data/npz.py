@@ -1,17 +1,22 @@
 """Datasets as one .npz: x_train, y_train, x_test, y_test and perhaps classes; nothing in it is unpickled."""
 
+from collections import Counter
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from invaug.lab.data.archives import check_zip
+from invaug.lab.data.npy import names_in, read_arrays
 from invaug.lab.data.readers import Arrays
-from invaug.lab.errors import UserError, reading
+from invaug.lab.errors import UserError
 
+__all__ = ["check_classes", "names_in", "read_arrays", "read_npz"]
 REQUIRED = ("x_train", "y_train", "x_test", "y_test")
 NAMES = (*REQUIRED, "classes")
+MAX_CLASSES = 100_000  # more than any dataset has; their names fit into a config
+MAX_NAME = 255  # characters, as many as the name of a class folder may have
+FLOATS = ("f2", "f4", "f8")
 
 
 def read_npz(path: Path) -> Arrays:
@@ -21,26 +26,13 @@ def read_npz(path: Path) -> Arrays:
         raise UserError(f"{path} has no {missing[0]}: it holds {', '.join(names_in(path)) or 'no named arrays'}")
     x_train, x_test = (_as_pixels(arrays[name], f"{name} of {path}") for name in ("x_train", "x_test"))
     y_train, y_test = (_as_labels(arrays[name], f"{name} of {path}") for name in ("y_train", "y_test"))
-    classes = tuple(str(name) for name in arrays.get("classes", np.array([])).reshape(-1))
+    classes = _as_names(arrays["classes"], f"classes of {path}", len(y_train)) if "classes" in arrays else ()
     return Arrays(x_train, y_train, x_test, y_test, classes)
-
-
-def names_in(path: Path) -> list[str]:
-    """Return the names of the arrays in an .npz; none of them is a bomb or occurs twice."""
-    return [name.removesuffix(".npy") for name in check_zip(path)]
-
-
-def read_arrays(path: Path, names: tuple[str, ...]) -> dict[str, NDArray[Any]]:
-    """Return those of the named arrays that an .npz has."""
-    wanted = [name for name in names_in(path) if name in names]
-    with reading(path), path.open("rb") as file:  # numpy leaves a broken file open
-        found = np.load(file, allow_pickle=False)
-        return {name: found[name] for name in wanted}
 
 
 def check_classes(arrays: Arrays) -> tuple[str, ...]:
     """Return the names of the classes; raise unless there are at least two and every label is one of them."""
-    n_classes = len(arrays.classes) or int(arrays.y_train.max()) + 1
+    n_classes = len(arrays.classes) or _count_classes(arrays.y_train)
     classes = arrays.classes or tuple(str(label) for label in range(n_classes))
     _check_labels("train", arrays.x_train, arrays.y_train, n_classes)
     counts = np.bincount(arrays.y_train, minlength=n_classes)
@@ -54,6 +46,17 @@ def check_classes(arrays: Arrays) -> tuple[str, ...]:
             raise UserError(f"x_train and x_test must have the same channels, height and width, got {shapes}")
         _check_labels("test", arrays.x_test, arrays.y_test, n_classes)
     return classes
+
+
+def _count_classes(labels: NDArray[Any]) -> int:
+    """Return the number of classes without names; one label must not decide how much memory they take."""
+    most = min(len(labels), MAX_CLASSES)
+    row = int(labels.argmax())
+    if labels[row] >= most:
+        rule = f"below {most:,}: every class needs a training image"
+        rule += f", and there are {most:,}" if most == len(labels) else f", and at most {most:,} classes are supported"
+        raise UserError(f"y_train must be {rule}, got {labels[row]} at image {row}: number the classes from 0")
+    return int(labels[row]) + 1
 
 
 def _check_labels(name: str, images: NDArray[Any], labels: NDArray[Any], n_classes: int) -> None:
@@ -79,8 +82,8 @@ def _as_pixels(array: NDArray[Any], name: str) -> NDArray[np.uint8]:
 
 
 def _as_bytes(array: NDArray[Any], name: str) -> NDArray[np.uint8]:
-    if array.dtype.kind not in "iuf":
-        raise UserError(f"{name} must be uint8, or float in [0, 1], got {array.dtype}")
+    if array.dtype.kind not in "iu" and array.dtype.str[1:] not in FLOATS:
+        raise UserError(f"{name} must be uint8, or float in [0, 1], got {_kind(array)}")
     bad = np.isnan(array).reshape(len(array), -1).any(1)
     if bad.any():
         raise UserError(f"{name} has NaN pixels in {bad.sum()} images, the first is image {bad.argmax()}")
@@ -96,5 +99,30 @@ def _as_labels(array: NDArray[Any], name: str) -> NDArray[np.int64]:
     if array.ndim != 1 or not len(array):
         raise UserError(f"{name} must have one label per image, got shape {array.shape}")
     if array.dtype.kind not in "iu":
-        raise UserError(f"{name} must be integers from 0, got {array.dtype}, for example {array[0]}")
+        raise UserError(f"{name} must be integers from 0, got {_kind(array)}, for example {str(array[0])[:MAX_NAME]}")
+    if array.dtype.kind == "u" and (largest := int(array.max())) > np.iinfo(np.int64).max:
+        raise UserError(f"{name} must be integers from 0, one per class, got {largest}: number the classes from 0")
     return array.astype(np.int64)
+
+
+def _kind(array: NDArray[Any]) -> str:
+    name = str(array.dtype)
+    return name if len(name) <= MAX_NAME else f"{name[:MAX_NAME]}…"
+
+
+def _as_names(array: NDArray[Any], name: str, n_images: int) -> tuple[str, ...]:
+    """Return the names of the classes: text or whole numbers, each its own."""
+    if array.ndim != 1 or array.dtype.kind not in "Uiu":
+        raise UserError(f"{name} must be a list of text, got {_kind(array)} of shape {array.shape}")
+    most = min(n_images, MAX_CLASSES)
+    if not 0 < len(array) <= most:
+        raise UserError(f"{name} must be 1 to {most:,} names, one per class that has images, got {len(array):,}")
+    names = [str(found) for found in array]
+    for row, found in enumerate(names):
+        if not found.strip() or len(found) > MAX_NAME or "\0" in found:
+            rule = f"1 to {MAX_NAME} characters, none of them NUL"
+            raise UserError(f"name {row} in {name} must have {rule}, got {found[:20]!a}: rename the class")
+    if len(set(names)) < len(names):
+        twice = Counter(names).most_common(1)[0][0]
+        raise UserError(f"{name} has {twice!a} twice: give each class its own name")
+    return tuple(names)

@@ -110,7 +110,7 @@ def _read_record(folder: Path) -> tuple[tuple[Epoch, ...], list[str]]:
     unique = {row["epoch"]: row for row in rows if abs(row["epoch"]) < 1e9}
     order = sorted(unique)
     epochs = tuple(_epoch(unique[key], with_kept=key in (order[0], order[-1])) for key in order)
-    is_whole = path.read_bytes().endswith(b"\n")
+    is_whole = files.read_bytes(path, record.MAX_BYTES).endswith(b"\n")
     return epochs, [] if is_whole else ["the last line of the record is incomplete and was left out"]
 
 

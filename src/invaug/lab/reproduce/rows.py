@@ -74,7 +74,7 @@ def _parse(path: Path, number: int, line: str) -> Row:
         row = Row(**known, more={key: plain(v) if isinstance(v, str) else v for key, v in content.items()})
         if _is_valid(row):
             return row
-    except (ValueError, KeyError, TypeError, AttributeError, RecursionError):
+    except (ValueError, KeyError, TypeError, AttributeError, RecursionError, OverflowError):
         pass
     raise UserError(f"{path} is damaged in line {number}: not the row of a run; run the experiment again")
 

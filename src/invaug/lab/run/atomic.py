@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 LEFTOVER = re.compile(r"\..+\.[0-9a-f]{8}\.tmp", re.DOTALL)
+MAX_JSON = 32 << 20  # bytes of a document
 UNSYNCABLE = (errno.EINVAL, errno.ENOTSUP)  # some network file systems cannot sync a folder
 
 
@@ -93,8 +94,8 @@ def sweep(folder: Path) -> None:
 
 
 def read_json(path: Path) -> dict[str, Any] | None:
-    """Return the table in a JSON file, or None if there is no such file or it contains anything else."""
-    if path.is_symlink() or not path.is_file():
+    """Return the table in a JSON file, or None if there is no such file, it is too large or has anything else in it."""
+    if path.is_symlink() or not path.is_file() or path.stat().st_size > MAX_JSON:
         return None
     try:
         found = json.loads(path.read_text(encoding="utf-8"))

@@ -36,7 +36,11 @@ def read_bytes(path: Path, limit: int) -> bytes:
         raise UnsafeFileError(f"{path.name} is not a regular file")
     if found.st_size > limit:
         raise UnsafeFileError(f"{path.name} has {found.st_size:,} bytes, over the limit of {limit:,}")
-    return path.read_bytes()
+    with path.open("rb") as file:
+        content = file.read(limit + 1)
+    if len(content) > limit:  # it has grown meanwhile, or its size was never true
+        raise UnsafeFileError(f"{path.name} has more than {limit:,} bytes, the limit")
+    return content
 
 
 def read_named(path: Path, limit: int) -> bytes:

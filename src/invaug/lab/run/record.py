@@ -9,22 +9,30 @@ from pathlib import Path
 from typing import Any
 
 from invaug.lab.errors import UserError
-from invaug.lab.run import atomic
+from invaug.lab.run import atomic, files
+from invaug.lab.run.row import Row, check_complete, check_row
 
 NAME = "record.jsonl"
+MAX_BYTES = 64 << 20  # of a record; a row of sixteen operations has about 3 kB
+MAX_ROWS = 100_000
 FORMULA = ("=", "+", "-", "@", "\t", "\r", "\n", "＝", "＋", "－", "＠")
 """First characters that make a spreadsheet evaluate a cell, also in full width."""
 
-Row = dict[str, Any]
 
+def resume(folder: Path, last_epoch: int, n_constraints: int | None = None) -> None:
+    """Drop the epochs after `last_epoch` and a half-written line; only for the single writer of the folder.
 
-def resume(folder: Path, last_epoch: int) -> None:
-    """Drop the epochs after `last_epoch` and a half-written line; only for the single writer of the folder."""
+    Args:
+        n_constraints: If given, every row must have all that training reads of it, for so many constraints.
+    """
     path = folder / NAME
     if _exists(path):
+        kept = [(line, row) for line, row in _lines(path) if row["epoch"] <= last_epoch]
+        for number, (_, row) in enumerate(kept if n_constraints is not None else (), 1):
+            if problem := check_complete(row, n_constraints or 0):
+                raise _damaged(path, number, problem)
         atomic.sweep(folder)
-        kept = [line for line, row in _lines(path) if row["epoch"] <= last_epoch]
-        atomic.write_bytes(path, b"".join(kept))
+        atomic.write_bytes(path, b"".join(line for line, _ in kept))
 
 
 def append(folder: Path, row: Mapping[str, Any]) -> None:
@@ -77,21 +85,34 @@ def harmless(cell: Any) -> Any:
 
 def _lines(path: Path) -> Iterator[tuple[bytes, Row]]:
     """Yield each line and its row; the last may be cut off (kill -9, power loss), all others must be complete."""
-    *lines, cut = path.read_bytes().split(b"\n")
+    try:
+        *lines, cut = files.read_bytes(path, MAX_BYTES).split(b"\n")
+    except files.UnsafeFileError as error:
+        raise UserError(f"cannot read {path}: {error}: move it elsewhere to continue without it") from None
+    if len(lines) > MAX_ROWS:
+        raise UserError(f"{path} has {len(lines):,} lines, over the limit of {MAX_ROWS:,}: move it elsewhere")
     for number, line in enumerate(lines, 1):
-        row = _parse(line)
+        row, problem = _parse(line)
         if row is not None:
             yield line + b"\n", row
-        elif number < len(lines) or cut:
-            raise UserError(f"{path} is damaged in line {number}: {line[:40]!r} is not the record of an epoch")
+        elif number < len(lines) or cut or problem:
+            raise _damaged(path, number, problem or f"{line[:40]!r} is not the record of an epoch")
 
 
-def _parse(line: bytes) -> Row | None:
+def _damaged(path: Path, number: int, problem: str) -> UserError:
+    return UserError(f"{path} is damaged in line {number}: {problem}: remove the file to start a new record")
+
+
+def _parse(line: bytes) -> tuple[Row | None, str]:
+    """Return the row of a line, or what is wrong with one that is the record of an epoch."""
     try:
         row = json.loads(line)
     except (ValueError, RecursionError):
-        return None
-    return row if isinstance(row, dict) and isinstance(row.get("epoch"), int) else None
+        return None, ""
+    if not isinstance(row, dict) or not isinstance(row.get("epoch"), int):
+        return None, ""
+    problem = check_row(row)
+    return (None, problem) if problem else (row, "")
 
 
 def _flatten(row: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, Any]]:

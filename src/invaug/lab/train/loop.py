@@ -64,7 +64,7 @@ def fit(config: Config, dataset: Dataset, folder: Path, training: Training, watc
     _go_back(folder / "checkpoints", training, watch, Length(epochs, total))
     rows: list[Row] = []
     if fabric.is_global_zero:
-        record.resume(folder, training.epoch)
+        record.resume(folder, training.epoch, len(training.problem.constraints))
         rows = record.read(folder)
     with Signals() as signals:
         saving = Saving(config.run, folder / "checkpoints", training, signals, folders.identity(config))
