@@ -100,7 +100,7 @@ FORMATS = {
     "state": Format(state, (CLASSIFY, RESUME), n_steps=2),
     "npz": Format(of_file(packed.mutate_npz, DATA), (train(DATA), ("scan", DATA))),
     "policy": Format(
-        of_file(packed.mutate_npz, "policy.npz"), (train(DATA, "--method=deepaa", "--policy=policy.npz"),), n_steps=1
+        of_file(packed.mutate_npz, "policy.npz"), (train(DATA, "--method=deepaa", "--policy", "policy.npz"),), n_steps=1
     ),
     "certificate": Format(of_file(trees.mutate_json, f"{RUN}/certificate.json"), (REPORT,)),
     "evaluation": Format(of_file(trees.mutate_json, f"{RUN}/evaluation.json"), (REPORT,)),
@@ -145,7 +145,7 @@ def write_images(place: Path) -> None:
     colour = Image.fromarray(pixels[..., :3].copy())
     for folder in ("photos/a", "photos/b", "kinds", "alone"):
         (place / folder).mkdir(parents=True)
-    for path in ("image.png", *(f"photos/{label}/{i}.png" for label in "ab" for i in range(2))):
+    for path in ("image.png", "alone/good.png", *(f"photos/{label}/{i}.png" for label in "ab" for i in range(2))):
         colour.rotate(90 * len(path)).save(place / path)
     for suffix in ("png", "jpg", "gif", "bmp", "tif", "webp", "ppm"):
         colour.save(place / "kinds" / f"colour.{suffix}")

@@ -120,10 +120,12 @@ class Job(NamedTuple):
 
 
 def mutations(name: str, seed: int, examples: Path, place: Path) -> Job:
-    """Return the mutations of a format that a seed gives; the same on every machine."""
+    """Return the mutations of a format that a seed gives, the same on every machine; first the good example itself."""
     form = FORMATS[name]
 
     def make(index: int) -> tuple[Files, Sequence[str]]:
+        if index < len(form.commands):  # the example as it is: if that were refused, the mutations would show nothing
+            return {}, form.commands[index]
         files = form.mutate(random.Random(f"{name}/{seed}/{index}"), examples)
         return files, form.commands[index % len(form.commands)]
 
@@ -140,7 +142,10 @@ def try_one(job: Job, index: int) -> Answer:
         (job.place / path).write_bytes(content)
     form = FORMATS[job.name]
     with form.trusting(job.place):
-        return answer(words, job.place, form.n_steps)
+        found = answer(words, job.place, form.n_steps)
+    if not files and found.kind == "refused":
+        return Answer("traceback", f"the example itself is refused by {words[0]}: {found.text}")
+    return found
 
 
 def copy_needed(examples: Path, place: Path, words: Sequence[str]) -> None:

@@ -99,11 +99,11 @@ def test_after_damage_the_run_goes_on_and_still_keeps_two(tmp_path: Path) -> Non
 
 
 def test_what_may_not_be_read_is_not_passed_over(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    def forbidden(path: Path) -> bytes:
+    def forbidden(path: Path, *_: int) -> int:
         raise PermissionError(errno.EACCES, "Permission denied", str(path))
 
     two(tmp_path)
-    monkeypatch.setattr(Path, "read_bytes", forbidden)
+    monkeypatch.setattr(os, "open", forbidden)
     with pytest.raises(UserError, match=r"cannot read .*step-00000002\.json: Permission denied"):
         checkpoint.load(tmp_path)
 

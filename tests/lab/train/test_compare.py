@@ -83,3 +83,19 @@ def test_what_is_not_there_cannot_be_resumed(tmp_path: Path) -> None:
         compare_methods({}, tmp_path / "nowhere", resume=True, quiet=True)
     with pytest.raises(UserError, match="nothing to resume: name the folder of the comparison"):
         compare_methods({}, None, resume=True, quiet=True)
+
+
+def test_code_that_a_comparison_names_runs_only_for_who_trusts_it(
+    data: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "strange_model.py").write_text("from pathlib import Path\nPath(__file__).with_name('sang').touch()\n")
+    monkeypatch.syspath_prepend(tmp_path)
+    root = tmp_path / "run"
+    root.mkdir()
+    (root / "compare.toml").write_text(f'[data]\nname = "{data}"\n[model]\nname = "strange_model:factory"\n')
+    with pytest.raises(UserError, match="is code, strange_model:factory, which would run here: add --trust-model"):
+        compare_methods({}, root, resume=True, quiet=True)
+    assert not (tmp_path / "sang").exists()
+    with pytest.raises(UserError, match="strange_model"):  # it runs, and has no such factory
+        compare_methods({}, root, resume=True, quiet=True, trust_model=True)
+    assert (tmp_path / "sang").exists()

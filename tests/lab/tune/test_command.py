@@ -249,6 +249,17 @@ def test_a_search_that_is_continued_step_by_step_tries_what_an_uninterrupted_one
     assert len({params["lr"] for params in whole}) == 15
 
 
+@pytest.mark.parametrize("content", ['{"trials": 3}', '{"trials": [3]}', '{"trials": [{"lrr": 1}]}', '{"other": []}'])
+def test_a_list_of_trials_that_is_none_is_refused(tmp_path, content):
+    pytest.importorskip("optuna")
+    write_digits(tmp_path)
+    given = request(tmp_path, search=("lr=0.001:0.3",), trials=1)
+    given.out.mkdir(parents=True)
+    (given.out / "trials.json").write_text(content)
+    with pytest.raises(UserError, match="is not the list of an earlier search: remove it"):
+        tune(given, Screen(quiet=True))
+
+
 def test_a_combination_that_fails_is_counted_and_another_is_best(tmp_path):
     write_digits(tmp_path)
     trials, best = tune(request(tmp_path, search=("lr=1e30,0.05",)), Screen(quiet=True))

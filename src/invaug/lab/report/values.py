@@ -31,6 +31,12 @@ def number(value: Any) -> float | None:
     return found if abs(found) <= LARGEST else None  # not a number compares as false
 
 
+def share(value: Any) -> float | None:
+    """Return a number from 0 to 1, None for anything else."""
+    found = number(value)
+    return found if found is not None and 0 <= found <= 1 else None
+
+
 def whole(value: Any) -> int:
     """Return a whole number, 0 for anything else."""
     return int(found) if (found := number(value)) is not None and 0 <= found < 1e15 else 0

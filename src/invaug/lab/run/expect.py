@@ -5,6 +5,7 @@ from typing import Any
 
 from torch import Tensor
 
+from invaug.lab import errors
 from invaug.lab.terminal import plain
 
 MAX_SHOWN = 60  # characters of a value or a key, which in a hostile file may be of any length
@@ -55,7 +56,7 @@ def shown(value: Any) -> str:
         return f"a tensor of {str(value.dtype).removeprefix('torch.')} of shape {tuple(value.shape)}"
     if isinstance(value, list | tuple | Mapping):
         return f"a {type(value).__name__} of {len(value)}"
-    return shorten(repr(value))
+    return shorten(errors.shown(value))
 
 
 def shown_key(key: Any) -> str:

@@ -31,32 +31,29 @@ def read_bytes(path: Path, limit: int) -> bytes:
 
     A link is refused, because in a folder from elsewhere it could lead to any file of the user's.
     """
-    found = path.lstat()
-    if not stat.S_ISREG(found.st_mode):
+    if path.is_symlink():
         raise UnsafeFileError(f"{path.name} is not a regular file")
-    if found.st_size > limit:
-        raise UnsafeFileError(f"{path.name} has {found.st_size:,} bytes, over the limit of {limit:,}")
-    with path.open("rb") as file:
-        content = file.read(limit + 1)
-    if len(content) > limit:  # it has grown meanwhile, or its size was never true
-        raise UnsafeFileError(f"{path.name} has more than {limit:,} bytes, the limit")
-    return content
+    return _read_regular(path, limit, path.name)
 
 
 def read_named(path: Path, limit: int) -> bytes:
-    """Return the content of a regular file that a flag or a config names, of at most `limit` bytes; a link is followed.
+    """Return the content of a regular file that a flag or a config names, of at most `limit` bytes; links are fine."""
+    return _read_regular(path, limit, shorten(path))
 
-    What is checked is what is read: devices and pipes, which may have no end, are opened without waiting and refused.
+
+def _read_regular(path: Path, limit: int, name: str) -> bytes:
+    """Return the content of a file; devices and pipes, which may have no end, are opened without waiting and refused.
+
+    What is checked is what is read. No more memory is taken than the file has bytes, however large the limit is.
     """
     descriptor = os.open(path, os.O_RDONLY | getattr(os, "O_NONBLOCK", 0) | getattr(os, "O_BINARY", 0))
     with os.fdopen(descriptor, "rb") as file:
         found = os.fstat(descriptor)
         if not stat.S_ISREG(found.st_mode):
-            raise UnsafeFileError(f"{shorten(path)} is not a regular file")
-        content = file.read(limit + 1) if found.st_size <= limit else b""
-    if found.st_size > limit or len(content) > limit:  # it may have grown since
-        raise UnsafeFileError(f"{shorten(path)} has {found.st_size:,} bytes, over the limit of {limit:,}")
-    return content
+            raise UnsafeFileError(f"{name} is not a regular file")
+        if found.st_size > limit:
+            raise UnsafeFileError(f"{name} has {found.st_size:,} bytes, over the limit of {limit:,}")
+        return file.read(found.st_size)
 
 
 def parse_toml(content: bytes) -> dict[str, Any]:

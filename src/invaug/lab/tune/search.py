@@ -49,7 +49,7 @@ class Study:
     def combinations(self) -> Iterator[dict[str, Any]]:
         """Return what was asked before, then what Optuna asks for next."""
         space = {key: _distribution(self.optuna, found) for key, found in self.space.items()}
-        known = list((atomic.read_json(self.path) or {"trials": []})["trials"])
+        known = self._asked_before()
         for number in range(self.n_trials):
             if number < len(known):
                 self.study.enqueue_trial(known[number])
@@ -61,6 +61,16 @@ class Study:
             known[number : number + 1] = [dict(asked.params)]
             atomic.write_text(self.path, json.dumps({"trials": known}))
             yield dict(asked.params)
+
+    def _asked_before(self) -> list[dict[str, Any]]:
+        """Return what was asked before this search was stopped, none if it is new."""
+        content = atomic.read_json(self.path) or {"trials": []}
+        known = content.get("trials")
+        if not isinstance(known, list) or not all(
+            isinstance(each, dict) and {*each} <= {*self.space} for each in known
+        ):
+            raise UserError(f"{self.path} is not the list of an earlier search: remove it, or choose another --out")
+        return known
 
     def tell(self, trials: list[Trial]) -> None:
         """Tell Optuna of every trial whose folds have all ended, but the first: the default is none it asked for."""

@@ -76,7 +76,7 @@ def accuracy_by_level(found: Found) -> dict[str, dict[int, float]]:
     for name, rows in islice(table_in(found.get("levels")).items(), values.MAX_OPS):
         signs: dict[int, list[float]] = defaultdict(list)
         for row in rows_in(rows):
-            level, accuracy = whole(row.get("level")), number(row.get("accuracy"))
+            level, accuracy = whole(row.get("level")), values.share(row.get("accuracy"))
             if accuracy is not None and level < values.MAX_LEVELS:
                 signs[level].append(accuracy)
         if signs:

@@ -111,8 +111,8 @@ def _figure(rows: Sequence[Found], key: str, title: str, axis: str, percent: boo
 
 
 def _examples(found: Found, rows: Sequence[Found]) -> tuple[str | Gallery, ...]:
-    by_family = {row.get("family"): row for row in rows_in(found.get("examples"))[:MAX_OPS]}
-    strips = [_strip(row, table_in(by_family.get(row.get("name")))) for row in rows]
+    by_family = {_name(row, "family"): row for row in rows_in(found.get("examples"))[:MAX_OPS]}
+    strips = [_strip(row, table_in(by_family.get(_name(row)))) for row in rows]
     shown = tuple(strip for strip in strips if strip)
     said = "An image as it is, and at the ends of the range. Look whether the label still holds."
     return (said, Gallery(shown)) if shown else ()
@@ -179,5 +179,5 @@ def _verdict(row: Found) -> str:
     return short(row.get("verdict_in_words", row.get("verdict", "")), 40)
 
 
-def _name(row: Found) -> str:
-    return short(row.get("name", "?"), 40)
+def _name(row: Found, key: str = "name") -> str:
+    return short(row.get(key, "?"), 40)

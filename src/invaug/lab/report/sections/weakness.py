@@ -4,11 +4,12 @@ from collections.abc import Iterator
 from shlex import quote
 
 from invaug.lab.evaluate.weak import is_weak
+from invaug.lab.report import values
 from invaug.lab.report.document import Answer
 from invaug.lab.report.runs import Run
 from invaug.lab.report.sections import gallery
 from invaug.lab.report.sections.evaluation import accuracy_by_level
-from invaug.lab.report.values import cells_in, number, short, table_in, tables_in, whole
+from invaug.lab.report.values import short, table_in, tables_in, whole
 
 MOST_NAMED = 3
 N_PICTURES = 3
@@ -36,7 +37,7 @@ def _transformations(run: Run) -> tuple[str, list[str]]:
     """Return in words how far transformations lower the accuracy, and the names of the operations that do most."""
     found = table_in(run.evaluation)
     uniform, clean = table_in(table_in(found.get("transformed")).get("uniform")), table_in(found.get("clean"))
-    share, usual = number(uniform.get("accuracy")), number(clean.get("accuracy"))
+    share, usual = values.share(uniform.get("accuracy")), values.share(clean.get("accuracy"))
     text, weak = _operations(run, usual)
     if share is not None and usual is not None:
         drawn = f"random transformations of the {short(found.get('set', '?'), 40)} set"
@@ -62,11 +63,9 @@ def _operations(run: Run, clean: float | None) -> tuple[str, list[str]]:
 
 def _classes(run: Run) -> str:
     """Return in words which classes are below the accuracy of all images."""
-    rows = {
-        name: cells_in(row, "accuracy", "images")
-        for name, row in tables_in(table_in(run.evaluation).get("classes")).items()
-    }
-    known = {name: (share, int(n or 0)) for name, (share, n) in rows.items() if share is not None}
+    rows = tables_in(table_in(run.evaluation).get("classes")).items()
+    found = {name: (values.share(row.get("accuracy")), whole(row.get("images"))) for name, row in rows}
+    known = {name: (share, n) for name, (share, n) in found.items() if share is not None}
     total = sum(n for _, n in known.values())
     if not total or len(known) < 2:
         return ""
