@@ -15,6 +15,8 @@ NAMES = [name for name, entry in TABLE.items() if "question" in entry]
 ONE_SIZE = "leave out --scale full"
 EQUAL_PASSES = "equal-passes"
 """The end of the labels of cells with as many epochs as cost what plain training costs."""
+RULE = ("alpha", "cap")
+"""Settings of the resilient rule."""
 Entry = Mapping[str, Any]
 
 
@@ -85,10 +87,11 @@ def shortened(whole: Cell, ratio: float) -> Cell:
 
 
 def _settled(settings: Settings) -> Settings:
-    """Return the settings with epsilon in place of its share of log C or the cap of its rule, and "all" left out."""
-    found = {key: value for key, value in settings.items() if key not in ("level", "cap") and value != "all"}
+    """Return the settings with epsilon in place of its share of log C or of its rule, and "all" left out."""
+    rule = {key: settings[key] for key in RULE if key in settings}
+    found = {key: value for key, value in settings.items() if key not in ("level", *RULE) and value != "all"}
     if "level" in settings:
         found["epsilon"] = round(settings["level"] * math.log(TABLE["classes"][settings["data"]]), 4)
-    if "cap" in settings:
-        found["epsilon"] = table_of_rule(replace(Resilient(), cap=settings["cap"]))
+    if rule:
+        found["epsilon"] = table_of_rule(replace(Resilient(), **rule))
     return found
