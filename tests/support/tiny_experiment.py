@@ -10,11 +10,11 @@ BASE = {"batch_size": 64, "lr": 0.05, "workers": 0, "threads": 1}
 EPOCHS = 6  # enough to be killed and stopped on the way
 
 
-def tiny(data: Path, *, lr: float = 0.05, seeds: int = 3, epochs: int = 2) -> Experiment:
-    """Return two cells of the data in an .npz, and a sentence about them."""
+def tiny(data: Path, *, seeds: int = 3, epochs: int = 2, **none: float) -> Experiment:
+    """Return two cells of the data in an .npz, of which `none` may have settings of its own, and a sentence on them."""
     base = {**BASE, "data": str(data), "model": "cnn-small", "epochs": epochs, "n_steps": 1, "dual_lr": 0.01}
     ours = {**base, "method": "constrained", "epsilon": 1.0}
-    cells = (Cell("none", {**base, "method": "none", "lr": lr}), Cell("ours", ours))
+    cells = (Cell("none", {**base, "method": "none", "lr": 0.05, **none}), Cell("ours", ours))
     claim = Claim("a sentence", "rising", (("none", "test_accuracy"), ("ours", "test_accuracy")))
     measures = ("test_accuracy", "gamma", "extreme")
     plan = ScalePlan(cells, seeds)

@@ -106,7 +106,7 @@ def test_planted_digits_under_three_constraints_have_a_gamma_each_and_inputs_in_
 
 
 def test_a_run_that_fails_is_counted_and_the_others_go_on(tmp_path):
-    experiment = tiny(write_digits(tmp_path), lr=1e30, seeds=1)
+    experiment = tiny(write_digits(tmp_path), lr=1000.0, weight_decay=1000.0, seeds=1)
     found = runner.run_experiment(request(tmp_path, experiment), Screen(quiet=True))
     assert (found.counts("none"), found.counts("ours")) == ((0, 1, 0), (1, 0, 0))
     (failed,) = [row for row in found.rows if row.status == FAILED]

@@ -281,7 +281,7 @@ def test_checkpoint_is_readable_by_safetensors(default: Path) -> None:
 
 def test_infinite_loss_stops_the_run_and_keeps_the_last_good_state(data: Path, tmp_path: Path) -> None:
     with pytest.raises(RunError, match=r"the loss is (nan|inf) on the batch of images \d+"):
-        train(data, tmp_path / "run", method="none", lr=1e12, clip=0.0, epochs=5, model="mlp")
+        train(data, tmp_path / "run", method="none", lr=1000.0, weight_decay=1000.0, clip=0.0, epochs=5, model="mlp")
     saved = checkpoint.load(tmp_path / "run" / "checkpoints")
     assert saved is None or all(torch.isfinite(v).all() for v in saved.state["model"].values())
 

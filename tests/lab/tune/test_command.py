@@ -262,7 +262,7 @@ def test_a_list_of_trials_that_is_none_is_refused(tmp_path, content):
 
 def test_a_combination_that_fails_is_counted_and_another_is_best(tmp_path):
     write_digits(tmp_path)
-    trials, best = tune(request(tmp_path, search=("lr=1e30,0.05",)), Screen(quiet=True))
+    trials, best = tune(request(tmp_path, search=("lr=1000,0.05", "weight_decay=10")), Screen(quiet=True))
     assert [len(trial.failures) for trial in trials] == [0, 2, 0]
     assert best in (trials[0], trials[2])
     rows = as_table(trials, best).rows

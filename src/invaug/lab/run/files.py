@@ -47,13 +47,16 @@ def _read_regular(path: Path, limit: int, name: str) -> bytes:
     What is checked is what is read. No more memory is taken than the file has bytes, however large the limit is.
     """
     descriptor = os.open(path, os.O_RDONLY | getattr(os, "O_NONBLOCK", 0) | getattr(os, "O_BINARY", 0))
-    with os.fdopen(descriptor, "rb") as file:
+    try:
         found = os.fstat(descriptor)
         if not stat.S_ISREG(found.st_mode):
             raise UnsafeFileError(f"{name} is not a regular file")
         if found.st_size > limit:
             raise UnsafeFileError(f"{name} has {found.st_size:,} bytes, over the limit of {limit:,}")
-        return file.read(found.st_size)
+        with os.fdopen(descriptor, "rb", closefd=False) as file:
+            return file.read(found.st_size)
+    finally:
+        os.close(descriptor)
 
 
 def parse_toml(content: bytes) -> dict[str, Any]:
