@@ -11,6 +11,7 @@ from pathlib import Path
 
 EXITING = 0x4  # the kernel's PF_EXITING: its memory is being freed, and its files are still open
 KILLED = 1 << 8  # SIGKILL among the pending signals
+MAX_BYTES = 4096  # of a lock's file
 
 
 @dataclass(frozen=True)
@@ -52,7 +53,8 @@ def describe_myself() -> bytes:
 def read_owner(path: Path) -> Owner | None:
     """Return the process that the file names, or None if it names none or one that is gone."""
     try:
-        found = json.loads(path.read_bytes())
+        with path.open("rb") as file:
+            found = json.loads(file.read(MAX_BYTES))
         search = int(found["search"]) if "search" in found else None
         owner = Owner(int(found["pid"]), str(found["host"]), search)
     except (OSError, ValueError, TypeError, KeyError):
