@@ -6,6 +6,7 @@ import argparse
 import datetime
 import os
 import platform
+import signal
 import subprocess
 import sys
 import tempfile
@@ -107,6 +108,7 @@ def parse() -> argparse.Namespace:
 def main() -> int:
     """Run what was asked for; 1 if anything missed."""
     options = parse()
+    signal.signal(signal.SIGHUP, signal.SIG_DFL)  # under nohup it is ignored, also by the runs that are to heed it
     cases = all_cases()
     if options.one:
         chosen = next(case for case in cases if case.name == options.one)

@@ -208,16 +208,16 @@ def _number(found: Outcome, label: str, key: str) -> str | None:
 
 
 def cap(found: Outcome) -> Iterator[Part]:
-    """Accuracy by cap."""
+    """Accuracy by the settings of the rule."""
     entry = TABLE["cap"]
-    caps = [each["cap"] for each in entry["more"][OURS]]
-    arms = ["basic", "plain", *(f"{OURS}-cap-{cap:g}" for cap in caps)]
+    arms = [("basic", {}), ("plain", {}), *((OURS, each) for each in entry["more"][OURS])]
     lines = []
     for task in entry["tasks"]:
         for set_name in entry["sets"]:
-            columns = [accuracy(found, task, "" if arm == "basic" else set_name, arm) for arm in arms]
-            lines.append((task, set_name, *map(_mean_text, columns)))
-    yield Table("Held-out accuracy (%)", ("dataset", "set", *arms), tuple(lines))
+            labels = [label_of(task, "" if arm in entry["once"] else set_name, arm, each) for arm, each in arms]
+            lines.append((task, set_name, *(_mean_text(accuracy(found, label)) for label in labels)))
+    heads = [f"{arm} {_in_words(each)}".strip() for arm, each in arms]
+    yield Table("Held-out accuracy (%)", ("dataset", "set", *heads), tuple(lines))
 
 
 def rates(found: Outcome) -> Iterator[Part]:
