@@ -2,6 +2,8 @@
 
 import json
 import random
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -47,15 +49,19 @@ def test_a_command_that_is_refused_says_why(tmp_path: Path) -> None:
     assert found == worker.Answer("refused", "invaug: nothing does not exist")
 
 
-@pytest.mark.parametrize("act", ["hang", "growth", "death"])
-def test_hangs_growth_and_deaths_are_noticed(act: str, tmp_path: Path) -> None:
-    script = f"from tests.support import odd_worker; odd_worker.run({act!r})"
-    import subprocess
-    import sys
-
+def test_hangs_growth_and_deaths_are_noticed() -> None:
+    script = "from tests.support.odd_worker import main; main()"
     done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True)  # noqa: S603
     kinds = [kind for kind, _ in json.loads(done.stdout)]
-    assert kinds == ["accepted", {"hang": "hang", "growth": "growth", "death": "traceback"}[act], "accepted"]
+    assert kinds == ["accepted", "hang", "accepted", "growth", "accepted", "traceback", "accepted"]
+
+
+def test_an_example_that_is_refused_is_noticed(tmp_path: Path) -> None:
+    (tmp_path / "good").mkdir()
+    job = worker.Job("npz", lambda _: ({}, ("scan", "data.npz")), tmp_path / "good", tmp_path / "odd")
+    found = worker.try_one(job, 0)
+    assert found.kind == "traceback"
+    assert found.text.startswith("the example itself is refused by scan: invaug: data.npz does not exist")
 
 
 def test_mutations_depend_on_seed_and_index_alone() -> None:
