@@ -57,7 +57,7 @@ def huge_labels(tries: int, folder: Path) -> Iterable[str]:
     arrays = dict(np.load(write_data(folder)))
     peaks: dict[str, int] = {}
     for i in range(tries):
-        verb, label = ("train", "scan")[i % 2], (2**31, 2**62)[i // 2 % 2]
+        verb, label = ("scan", "train")[i % 2], (2**31, 2**62)[i // 2 % 2]
         words = ["--quiet", "--out", str(folder / "run"), "--epochs=1"] if verb == "train" else []
         for odd in (-1, label):
             labels = arrays["y_train"].copy()
