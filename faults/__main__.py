@@ -1,9 +1,13 @@
-"""Run the faults and print one table: `python -m faults`, or one group, or some cases by a part of their names."""
+"""Run the faults and print one table: `python -m faults`, or one group, or some cases by a part of their names.
+
+What each case came to is kept in build/faults for the code that it was tried on: a run that was stopped is resumed.
+"""
 
 from __future__ import annotations
 
 import argparse
 import datetime
+import json
 import os
 import platform
 import signal
@@ -14,19 +18,20 @@ import time
 from concurrent.futures import ThreadPoolExecutor
 from importlib.metadata import version
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from faults.harness import Case, all_cases
 from invaug.lab.environment import commit, cpu_model
 
 FAILED, BROKEN = "failed: ", "broken: "
 PATIENCE = 3600  # seconds for one case
+KEPT = Path("build/faults")
 HEAD = """# Reliability
 
 Every row is a promise, how often `{command}` tried to break it, and how often it held. Real processes, real signals,
 real disks; a case that cannot be made to pass stays here as a miss. `make test` runs the same with fewer tries.
 
-{when}, commit {commit}; {machine}; {seconds:.0f} s.
+{when}, commit {commit}; {machine}; {seconds:.0f} s of cases, some of them at the same time.
 
 """
 
@@ -45,6 +50,33 @@ class Outcome(NamedTuple):
         if any(line.startswith(BROKEN) for line in self.failures):
             return 0
         return max(self.tried - len(self.failures), 0)
+
+
+class Log:
+    """The outcomes of all tries of cases, on this code alone; none are kept of code that is not committed."""
+
+    def __init__(self) -> None:
+        tree = subprocess.run(["git", "rev-parse", "HEAD:src"], capture_output=True, text=True, check=False).stdout
+        is_known = tree and not (commit() or "changed").endswith("changed")
+        self.path = KEPT / f"{tree.strip()}.jsonl" if is_known else None
+
+    def read(self) -> dict[str, dict[str, Any]]:
+        """Return what each case came to, by its name."""
+        lines = self.path.read_text(encoding="utf-8").splitlines() if self.path and self.path.exists() else []
+        return {row["case"]: row for row in map(json.loads, lines)}
+
+    def find(self, case: Case) -> Outcome | None:
+        """Return what a case came to, None if all its tries have not been made yet."""
+        row = self.read().get(case.name)
+        return Outcome(case, case.full, row["failures"], row["seconds"]) if row and row["tried"] == case.full else None
+
+    def add(self, outcome: Outcome) -> None:
+        """Keep what a case came to."""
+        if self.path:
+            self.path.parent.mkdir(parents=True, exist_ok=True)
+            row = {**outcome._asdict(), "case": outcome.case.name, "when": f"{datetime.datetime.now(datetime.UTC)}"}
+            with self.path.open("a", encoding="utf-8") as file:
+                file.write(json.dumps(row) + "\n")
 
 
 def run_one(case: Case, tries: int) -> None:
@@ -80,7 +112,8 @@ def table(outcomes: list[Outcome]) -> str:
     lines = ["| group | case | tried | passed |", "| --- | --- | ---: | ---: |"]
     for case, tried, failures, _ in outcomes:
         passed = Outcome(case, tried, failures, 0).passed
-        lines.append(f"| {case.group} | {case.name} | {tried} | {passed if passed == tried else f'**{passed}**'} |")
+        held = "not run" if not tried else passed if passed == tried else f"**{passed}**"
+        lines.append(f"| {case.group} | {case.name} | {tried or case.full} | {held} |")
     misses = [f"- {o.case.name}: {line}" for o in outcomes for line in o.failures]
     return "\n".join([*lines, *(["", "Misses:", "", *misses] if misses else []), ""])
 
@@ -100,6 +133,8 @@ def parse() -> argparse.Namespace:
     parser.add_argument("--fast", action="store_true", help="the few tries of `make test`")
     parser.add_argument("--jobs", type=int, default=os.cpu_count(), help="cases at the same time [cores]")
     parser.add_argument("-o", "--output", type=Path, help="Markdown file to write")
+    parser.add_argument("--again", action="store_true", help="also cases that were tried on this code before")
+    parser.add_argument("--table", action="store_true", help="try nothing: the table of what was tried on this code")
     parser.add_argument("--list", action="store_true", help="name the cases and stop")
     parser.add_argument("--one", help=argparse.SUPPRESS)
     return parser.parse_args()
@@ -119,13 +154,23 @@ def main() -> int:
     if options.list:
         print("\n".join(f"{c.group}: {c.name} ({c.full}; {c.fast} in make test)" for c in wanted))
         return 0
-    started, _ = time.perf_counter(), commit()  # looked up once: what is committed meanwhile was not tried
+    log, _ = Log(), commit()  # looked up once: what is committed meanwhile was not tried
+
+    def outcome_of(case: Case) -> Outcome:
+        kept = None if options.fast or options.again else log.find(case)
+        if kept or options.table:
+            return kept or Outcome(case, 0, [], 0.0)
+        made = run_apart(case, options.fast)
+        if not options.fast:
+            log.add(made)
+        return made
+
     with ThreadPoolExecutor(options.jobs) as pool:
-        outcomes = list(pool.map(lambda case: run_apart(case, options.fast), wanted))
-    seconds = time.perf_counter() - started
+        outcomes = list(pool.map(outcome_of, wanted))
     print(table(outcomes))
     if options.output:
         command = "python -m faults " + " ".join(map(repr, options.only)) if options.only else "make faults"
+        seconds = sum(outcome.seconds for outcome in outcomes)
         options.output.write_text(head(command, seconds) + table(outcomes), encoding="utf-8")
     return int(any(outcome.failures for outcome in outcomes))
 
