@@ -56,7 +56,8 @@ class Log:
     """The outcomes of all tries of cases, on this code alone; none are kept of code that is not committed."""
 
     def __init__(self) -> None:
-        tree = subprocess.run(["git", "rev-parse", "HEAD:src"], capture_output=True, text=True, check=False).stdout
+        git = ["git", "rev-parse", "HEAD:src"]
+        tree = subprocess.run(git, capture_output=True, text=True, check=False).stdout
         is_known = tree and not (commit() or "changed").endswith("changed")
         self.path = KEPT / f"{tree.strip()}.jsonl" if is_known else None
 
