@@ -499,7 +499,7 @@ CHANGES: dict[str, Any] = {
     "dual_lr": 0.1,
     "ema": 0.5,
     "n_steps": 1,
-    "n_views": 2,
+    "views": "both",
     "crop": 2,
     "seed": 1,
     "momentum": 0.5,
