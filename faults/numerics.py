@@ -449,10 +449,10 @@ def exactness(tries: int, folder: Path) -> Iterable[str]:
         "worksteal",
         "-p",
         "no:cacheprovider",
-        "tests/test_exact.py",
+        "tests/kernels/test_exact.py",
     ]
     done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
     yield from (line for line in done.stdout.splitlines() if line.startswith(("FAILED", "ERROR")))
     counts = {word: int(number) for number, word in re.findall(r"(\d+) (passed|failed|errors?)", done.stdout)}
     if sum(counts.values()) != tries or done.returncode not in (0, 1):
-        yield f"{counts} instead of {tries}, exit {done.returncode}: {' '.join(done.stderr.split()[-20:])}"
+        raise RuntimeError(f"{counts} instead of {tries}, exit {done.returncode}: {' '.join(done.stderr.split()[-20:])}")
