@@ -455,4 +455,5 @@ def exactness(tries: int, folder: Path) -> Iterable[str]:
     yield from (line for line in done.stdout.splitlines() if line.startswith(("FAILED", "ERROR")))
     counts = {word: int(number) for number, word in re.findall(r"(\d+) (passed|failed|errors?)", done.stdout)}
     if sum(counts.values()) != tries or done.returncode not in (0, 1):
-        raise RuntimeError(f"{counts} instead of {tries}, exit {done.returncode}: {' '.join(done.stderr.split()[-20:])}")
+        said = " ".join(done.stderr.split()[-20:])
+        raise RuntimeError(f"{counts} instead of {tries}, exit {done.returncode}: {said}")

@@ -413,7 +413,7 @@ def lost_output(tries: int, folder: Path) -> Iterator[str]:
         words = python("train", data, "--out", str(run), "--epochs=3", *TINY)
         with errors.open("wb") as err:
             code = OUTPUTS.get(stream, redirected)(words, stream, err)
-        stderr = errors.read_text()
+        stderr = beyond_news(errors.read_text())
         if code or stderr or whole(run, 3):
             yield f"{stream}: exit {code}, {whole(run, 3)}, {stderr[-300:]}"
 
@@ -532,6 +532,10 @@ def to_full() -> None:
     os.dup2(os.open("/dev/full", os.O_WRONLY), 1)
 
 
+NEWS = (
+    "loading PyTorch, which takes a few seconds",
+    "compiling the image operations; this happens once and takes about 20 seconds",
+)
 LOCALES = (
     {"LC_ALL": "POSIX", "PYTHONCOERCECLOCALE": "0", "PYTHONUTF8": "0"},
     {"LC_ALL": "C", "LANG": "C"},
@@ -554,6 +558,11 @@ def locales(tries: int, folder: Path) -> Iterator[str]:
             yield f"{changes}: {wrong}"
 
 
+def beyond_news(stderr: str) -> str:
+    """Return what a command complained of: all it wrote but what it says so that nobody wonders what takes time."""
+    return "\n".join(line for line in stderr.splitlines() if line not in NEWS)
+
+
 def used(data: str, run: Path, variables: dict[str, str], prefix: tuple[str, ...] = ()) -> str:
     """Train, evaluate and predict in one process; return what is wrong, empty if nothing is."""
     image = next(Path(data).rglob("*.png"))
@@ -566,8 +575,9 @@ def used(data: str, run: Path, variables: dict[str, str], prefix: tuple[str, ...
     script = "import sys, json; from faults.operations import several; several(json.loads(sys.argv[1]))"
     words = [*prefix, sys.executable, "-c", script, json.dumps(commands, ensure_ascii=False)]
     done = subprocess.run(words, env=variables, cwd=ROOT, capture_output=True, check=False)
-    if done.returncode or done.stderr:
-        return f"exit {done.returncode}, {done.stderr.decode(errors='replace')[-400:]}"
+    said = beyond_news(done.stderr.decode(errors="replace"))
+    if done.returncode or said:
+        return f"exit {done.returncode}, {said[-400:]}"
     names = set(json.loads(done.stdout.splitlines()[-1])["classes"])
     return "" if names == {path.name for path in Path(data).iterdir()} else f"the classes are {names}"
 
