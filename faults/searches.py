@@ -153,12 +153,12 @@ def workers_of(out: Path) -> list[int]:
     return found
 
 
-def wait_for_workers(process: subprocess.Popen[str], out: Path) -> list[int]:
-    """Return both workers, once they train."""
+def wait_for_workers(process: subprocess.Popen[str], out: Path, sign: str = "config.toml") -> list[int]:
+    """Return both workers, once each has written such a file: a config when it begins, a checkpoint after a step."""
     until = time.monotonic() + PATIENCE
     while time.monotonic() < until and process.poll() is None:
         found = workers_of(out)
-        if len(found) == 2 and len(list(out.rglob("config.toml"))) == 2:
+        if len(found) == 2 and len({path.parent for path in out.rglob(sign)}) == 2:
             return found
         time.sleep(0.01)
     raise RuntimeError(f"no two workers; exit {process.poll()}")
@@ -224,11 +224,11 @@ def signalled_workers(tries: int, folder: Path) -> Iterator[str]:
     for i in range(tries):
         signum, out = list(EXITS)[i % 4], folder / f"search-{i}"
         with start(data, out, slow=2.0) as process:
-            workers = wait_for_workers(process, out)
+            workers = wait_for_workers(process, out, "step-*.json")
             for pid in (process.pid, *(workers if i % 2 else ())):
                 os.kill(pid, signum)
             stderr = process.communicate(timeout=PATIENCE)[1]
-        left, saved = left_of(workers), len(list(out.rglob("step-*.json")))
+        left, saved = left_of(workers), len({path.parent for path in out.rglob("step-*.json")})
         hint = "invaug: stopped and saved; resume with: invaug tune" in stderr
         if process.returncode != EXITS[signum] or not hint or left or saved < 2:
             yield f"try {i}, signal {signum}: exit {process.returncode}, {len(left)} left, {saved} saved: {stderr}"

@@ -64,7 +64,7 @@ def alter(random: random.Random, place: Place, all_places: list[Place]) -> None:
     if isinstance(value, bool):
         owner[key] = not value
     elif isinstance(value, int | float):
-        owner[key] = random.choice((-value, value + 1, value * 10**9, value / 2, str(value), [value], *ODD_NUMBERS))
+        owner[key] = random.choice((-value, value + 1, value * 10**9, value // 2, str(value), [value], *ODD_NUMBERS))
     elif isinstance(value, str):
         owner[key] = random.choice((value.upper(), value * 50, value[1:], f" {value}\n", value.encode().hex(), [value]))
     elif isinstance(value, list) and value:
@@ -86,7 +86,7 @@ def rename(random: random.Random, place: Place, _: list[Place]) -> None:
     owner, key = place
     value = owner[key]
     if isinstance(owner, dict):
-        owner[random.choice((*ODD_TEXTS, f"{key}x", key.upper(), *owner))] = value
+        owner[random.choice((*ODD_TEXTS, f"{key}x", str(key).upper(), *owner))] = value
     else:
         owner.append(value)
 
