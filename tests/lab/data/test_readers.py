@@ -48,13 +48,15 @@ def test_the_test_set_made_for_digits_does_not_depend_on_the_seed() -> None:
         b"<html>",
         idx(np.zeros((4, 2), np.uint8))[:-1],
         idx(np.zeros((4, 2), np.uint8)) + b"x",
+        idx(np.zeros(4, np.uint8)),
+        idx(np.array(4, np.uint8)),
         bytes([0, 0, 8, 3, 255, 255, 255, 255]),
     ],
 )
 def test_idx_files_that_are_none_are_refused(tmp_path: Path, content: bytes) -> None:
     (tmp_path / "file").write_bytes(gzip.compress(content))
     with pytest.raises(UserError, match=r"^cannot read .*file: "):
-        readers.read_idx(tmp_path / "file")
+        readers.read_idx(tmp_path / "file", 2)
 
 
 def test_cifar10_is_read_from_the_binary_tar(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

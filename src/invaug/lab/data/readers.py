@@ -50,7 +50,7 @@ def read_digits(_: Sequence[Path]) -> Arrays:
 
 def read_mnist(paths: Sequence[Path]) -> Arrays:
     """Return the dataset of four IDX files: training images and labels, test images and labels."""
-    x_train, y_train, x_test, y_test = (read_idx(path) for path in paths)
+    x_train, y_train, x_test, y_test = (read_idx(*each) for each in zip(paths, (3, 1, 3, 1), strict=True))
     return Arrays(x_train[:, None], y_train, x_test[:, None], y_test, DIGITS)
 
 
@@ -59,11 +59,12 @@ def read_fashion_mnist(paths: Sequence[Path]) -> Arrays:
     return read_mnist(paths)._replace(classes=CLOTHES)
 
 
-def read_idx(path: Path) -> NDArray[np.uint8]:
+def read_idx(path: Path, n_axes: int) -> NDArray[np.uint8]:
     """Return the array of a gzipped IDX file of bytes: three bytes of type, the number of axes, their lengths, data."""
     with reading(path), gzip.open(path) as file:
         content = file.read(MAX_MEMBER)
-        n_axes = content[3]
+        if content[3] != n_axes:
+            raise ValueError(f"it has {content[3]} axes instead of {n_axes}")
         shape = np.frombuffer(content, ">u4", n_axes, offset=4)
         return np.frombuffer(content, np.uint8, offset=4 + 4 * n_axes).reshape(shape)
 
