@@ -29,7 +29,7 @@ KEPT = Path("build/faults")
 HEAD = """# Reliability
 
 Every row is a promise, how often `{command}` tried to break it, and how often it held. Real processes, real signals,
-real disks; a case that cannot be made to pass stays here as a miss. `make test` runs the same with fewer tries.
+real disks; a case that cannot be made to pass stays here as a miss. The last column is how often `make test` tries it.
 
 {when}, commit {commit}; {machine}; {seconds:.0f} s of cases, some of them at the same time.
 
@@ -110,11 +110,11 @@ def run_apart(case: Case, fast: bool) -> Outcome:
 
 def table(outcomes: list[Outcome]) -> str:
     """Return the outcomes as a Markdown table, and what went wrong below it."""
-    lines = ["| group | case | tried | passed |", "| --- | --- | ---: | ---: |"]
+    lines = ["| group | case | tried | passed | in `make test` |", "| --- | --- | ---: | ---: | ---: |"]
     for case, tried, failures, _ in outcomes:
         passed = Outcome(case, tried, failures, 0).passed
         held = "not run" if not tried else passed if passed == tried else f"**{passed}**"
-        lines.append(f"| {case.group} | {case.name} | {tried or case.full} | {held} |")
+        lines.append(f"| {case.group} | {case.name} | {tried or case.full} | {held} | {case.fast} |")
     misses = [f"- {o.case.name}: {line}" for o in outcomes for line in o.failures]
     return "\n".join([*lines, *(["", "Misses:", "", *misses] if misses else []), ""])
 

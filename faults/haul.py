@@ -192,7 +192,7 @@ def row(name: str, lives: list[Life]) -> str:
     "the long haul, in steps (100 checkpoints, 30 resumes after SIGTERM or kill -9): memory, open files and files of "
     "the run stay the same; record, weights and report as of the uninterrupted run",
     full=20_000,
-    fast=0,
+    fast=400,
 )
 def long_haul(tries: int, folder: Path) -> Iterator[str]:
     """Train the same run twice; any growth or difference counts."""

@@ -10,7 +10,7 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -21,19 +21,23 @@ from faults import small
 from faults.crash import EXITS
 from faults.harness import case
 from faults.zygote import STEP, run
+from invaug.lab.run import checkpoint
 
 ROOT = Path(__file__).parent.parent
 PATIENCE = 300.0  # seconds for a search that should end, or for workers that should
-SLOW = "FAULT_SLOW"
+SLOW, NOTES = "FAULT_SLOW", "FAULT_NOTES"
 TINY = ("--epochs=1", "--batch-size=8", "--threads=1", "--only=Identity", "--n-levels=2", "--crop=0", "--folds=2")
 MANY, FEW = 12, 2  # trials; Optuna draws ten at random before it models what they gave
 
 
 class Slow(nn.Sequential):
-    """A network each of whose passes takes as many seconds as the environment says."""
+    """A network each of whose passes takes as many seconds as the environment says, and is noted where it says."""
 
     def forward(self, images: Tensor) -> Tensor:
         """Wait, then compute."""
+        if self.training and NOTES in os.environ:
+            with Path(os.environ[NOTES], str(os.getpid())).open("ab") as file:
+                file.write(b".")
         time.sleep(float(os.environ.get(SLOW, "0")) if self.training else 0.0)
         return super().forward(images)
 
@@ -130,41 +134,50 @@ def signalled_searches(tries: int, folder: Path) -> Iterator[str]:
             yield f"try {i}, signal {signum} in step {step}: {wrong}"
 
 
-SIDE_BY_SIDE = ("--model=faults.searches:network", "--search=n_steps=1", "--jobs=2", "--checkpoint-steps=1")
+SIDE_BY_SIDE = ("--model=faults.searches:network", "--search=n_steps=1", "--jobs=2")
 """The two folds of the default, at the same time."""
 
 
 def start(data: Path, out: Path, slow: float = 0.0) -> subprocess.Popen[str]:
     """Start the search of two workers in a session of its own, its training steps slowed down."""
     words = [sys.executable, "-m", "invaug", *arguments(data, out, *SIDE_BY_SIDE)]
-    environment = {**os.environ, "OMP_NUM_THREADS": "1", SLOW: str(slow)}
+    notes_of(out).mkdir(exist_ok=True)
+    environment = {**os.environ, "OMP_NUM_THREADS": "1", SLOW: str(slow), NOTES: str(notes_of(out))}
     nowhere = subprocess.DEVNULL
     return subprocess.Popen(
         words, cwd=ROOT, env=environment, stdout=nowhere, stderr=subprocess.PIPE, text=True, start_new_session=True
     )
 
 
-def workers_of(out: Path) -> list[int]:
-    """Return the processes that say in a lock of the search that they hold it."""
-    found = []
-    for lock in out.rglob(".lock"):
-        text = lock.read_text()
-        found += [int(json.loads(text)["pid"])] if text else []
-    return found
+def notes_of(out: Path) -> Path:
+    """Return the folder where the workers of a search note their passes."""
+    return out.with_name(f"{out.name}-notes")
 
 
-def wait_for_workers(process: subprocess.Popen[str], out: Path, sign: str = "config.toml") -> list[int]:
-    """Return both workers, once each has written such a file: a config when it begins, a checkpoint after a step."""
+def n_passes(out: Path, pid: int) -> int:
+    """Return how many training passes a worker has begun."""
+    note = notes_of(out) / str(pid)
+    return note.stat().st_size if note.exists() else 0
+
+
+def workers_of(out: Path) -> dict[int, Path]:
+    """Return the processes that say in a lock of the search that they hold it, and the folders these are in."""
+    texts = {lock.parent: lock.read_text() for lock in out.rglob(".lock")}
+    return {int(json.loads(text)["pid"]): folder for folder, text in texts.items() if text}
+
+
+def wait_for_workers(process: subprocess.Popen[str], out: Path, passes: int) -> dict[int, Path]:
+    """Return both workers, once each has begun so many training passes."""
     until = time.monotonic() + PATIENCE
     while time.monotonic() < until and process.poll() is None:
         found = workers_of(out)
-        if len(found) == 2 and len({path.parent for path in out.rglob(sign)}) == 2:
+        if len(found) == 2 and all(n_passes(out, pid) >= passes for pid in found):
             return found
         time.sleep(0.01)
     raise RuntimeError(f"no two workers; exit {process.poll()}")
 
 
-def left_of(pids: list[int]) -> list[int]:
+def left_of(pids: Iterable[int]) -> list[int]:
     """Wait until these processes are gone; return, and kill, those that still live after all patience."""
     until = time.monotonic() + PATIENCE
     while (left := [pid for pid in pids if Path(f"/proc/{pid}").exists()]) and time.monotonic() < until:
@@ -203,7 +216,7 @@ def started_again(tries: int, folder: Path) -> Iterator[str]:
     for i in range(tries):
         out = folder / f"search-{i}"
         with start(data, out, slow=60.0) as first:
-            workers = wait_for_workers(first, out)
+            workers = wait_for_workers(first, out, passes=1)
             time.sleep(0.5 * random.random())
             first.kill()
             with start(data, out) as second:
@@ -213,8 +226,9 @@ def started_again(tries: int, folder: Path) -> Iterator[str]:
 
 
 @case(
-    "SIGTERM, Ctrl-C, SIGHUP and SIGUSR1 in turn to tune --jobs 2, every other time to its workers too: exit 143, 130, "
-    "129 and 138 with a command that goes on, no worker is left, the outcome is the same",
+    "SIGTERM, Ctrl-C, SIGHUP and SIGUSR1 in turn to tune --jobs 2, every other time to its workers too, in the middle "
+    "of an epoch: exit 143, 130, 129 and 138 with a command that goes on, each worker has saved the step it was in, "
+    "none is left, the outcome is the same",
     full=8,
     fast=0,
 )
@@ -224,14 +238,26 @@ def signalled_workers(tries: int, folder: Path) -> Iterator[str]:
     for i in range(tries):
         signum, out = list(EXITS)[i % 4], folder / f"search-{i}"
         with start(data, out, slow=2.0) as process:
-            workers = wait_for_workers(process, out, "step-*.json")
+            workers = wait_for_workers(process, out, passes=1)
             for pid in (process.pid, *(workers if i % 2 else ())):
                 os.kill(pid, signum)
             stderr = process.communicate(timeout=PATIENCE)[1]
-        left, saved = left_of(workers), len({path.parent for path in out.rglob("step-*.json")})
+        left = left_of(workers)
+        # nothing else is saved before the end of an epoch
+        lost = [
+            f"{saved_step(run)} of {n_passes(out, pid)} saved"
+            for pid, run in workers.items()
+            if saved_step(run) != n_passes(out, pid)
+        ]
         hint = "invaug: stopped and saved; resume with: invaug tune" in stderr
-        if process.returncode != EXITS[signum] or not hint or left or saved < 2:
-            yield f"try {i}, signal {signum}: exit {process.returncode}, {len(left)} left, {saved} saved: {stderr}"
+        if process.returncode != EXITS[signum] or not hint or left or lost:
+            yield f"try {i}, signal {signum}: exit {process.returncode}, {len(left)} left, {lost}: {stderr}"
         with start(data, out) as again:
             if wrong := compare(again, out, expected):
                 yield f"try {i}, signal {signum}: {wrong}"
+
+
+def saved_step(run: Path) -> int:
+    """Return the step of a run's newest checkpoint, 0 if it has none."""
+    saved = checkpoint.load(run / "checkpoints")
+    return saved.step if saved else 0

@@ -176,6 +176,7 @@ def own_code(target: Target) -> None:
 DEEP = b'"state": ' + b"[" * 10**6
 PRIVATE = "3.1415926"
 FALLS_BACK, REFUSED, WORKS = "falls back", "refused", "works"
+WITHOUT_RECORD = "works, or says what is not known without the record"
 PASSED_OVER, REFUSED_ALWAYS = (FALLS_BACK, FALLS_BACK), (REFUSED, REFUSED)
 Attack = tuple[Callable[[Target], Any], str, str]
 ATTACKS: dict[str, Attack] = {  # what is done; what reading commands answer; what train --resume answers
@@ -206,7 +207,7 @@ ATTACKS: dict[str, Attack] = {  # what is done; what reading commands answer; wh
     "a linked manifest": (lambda t: linked(t.manifest, t.outside / "manifest"), *PASSED_OVER),
     "linked checkpoints": (lambda t: linked(t.run / "checkpoints", t.outside / "checkpoints"), *REFUSED_ALWAYS),
     "a linked lock": (lambda t: linked(t.run / ".lock", t.outside / "secret"), WORKS, REFUSED),
-    "a linked record": (lambda t: linked(t.run / "record.jsonl", t.outside / "record"), WORKS, REFUSED),
+    "a linked record": (lambda t: linked(t.run / "record.jsonl", t.outside / "record"), WITHOUT_RECORD, REFUSED),
     "a linked config": (lambda t: linked(t.run / "config.toml", t.outside / "config.toml"), *REFUSED_ALWAYS),
     "a linked log": (lambda t: linked(t.run / "tensorboard", t.outside / "new"), WORKS, REFUSED),
     "a model that is code": (own_code, *REFUSED_ALWAYS),
@@ -285,6 +286,8 @@ def wrong_answer(answer: Answer, expected: str) -> str:
         right = answer.code == 2 and len(lines) == 1 and lines[0].startswith("invaug: ")
     elif expected == FALLS_BACK:
         right = answer.code == 0 and len(lines) == 1 and " was skipped: " in lines[0]
+    elif expected == WITHOUT_RECORD:
+        right = answer.code == 0 and all(line.startswith("epsilon is not known: ") for line in lines)
     else:
         right = answer.code == 0 and not lines
     return (
@@ -298,7 +301,7 @@ def wrong_answer(answer: Answer, expected: str) -> str:
     "malicious run folders (pickles, paths, links, code as model, bombs): nothing runs, nothing outside is opened, "
     "one line each",
     full=len(ATTACKS),
-    fast=14,
+    fast=len(ATTACKS),
 )
 def malicious_runs(tries: int, folder: Path) -> Iterator[str]:
     """Each attack on a copy of a good run; then evaluate, export and train --resume, with Python's audit events on."""
@@ -590,7 +593,7 @@ FORMATS = ("safetensors", "state-dict", "torchscript", "onnx")
     "checkpoints, and models in each exported format: no environment variable, no path of the home folder, of Python "
     "or of the sources",
     full=1 + len(FORMATS),
-    fast=0,
+    fast=2,
 )
 def nothing_of_the_machine(tries: int, folder: Path) -> Iterator[str]:
     """Train and export in a process whose variables, home and folders all have a mark, and look for it."""

@@ -205,7 +205,7 @@ def target_again(target: Target) -> Target:
 @case(
     f"manifests of many or nested values under a right hash: damaged in one line, less than {MOST_MEMORY >> 20} MB",
     full=len(BOMBS),
-    fast=2,
+    fast=len(BOMBS),
 )
 def bombs(tries: int, folder: Path) -> Iterator[str]:
     """In this process, each as the state of a small checkpoint."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import json
+import shutil
 from pathlib import Path
 from typing import Any
 
@@ -88,6 +89,26 @@ def npz(path: Path, classes: list[str], shape: tuple[int, ...] = (28, 28)) -> st
     labels = np.arange(len(images)) % len(classes)
     np.savez(path, x_train=images, y_train=labels, x_test=images, y_test=labels, classes=np.array(classes))
     return str(path)
+
+
+@pytest.mark.parametrize("damage", ["linked", "cut", "gone"])
+def test_a_run_without_a_record_is_measured_and_its_epsilon_is_not_known(
+    trained: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str], damage: str
+) -> None:
+    run, record = shutil.copytree(trained, tmp_path / "run"), tmp_path / "run" / "record.jsonl"
+    if damage == "cut":
+        record.write_text("{}\n" + record.read_text())
+    else:
+        record.rename(tmp_path / "elsewhere")
+    if damage == "linked":
+        record.symlink_to(tmp_path / "elsewhere")
+    evaluate_run(run, None, None, 1, 4, "cpu", as_json=True)
+    printed, whole = capsys.readouterr(), as_json(capsys, trained, None, None, 1, 4, "cpu")
+    assert json.loads(printed.out) | {"epsilon": whole["epsilon"], "run": str(trained)} == whole
+    assert (json.loads(printed.out)["epsilon"], whole["epsilon"] > 0) == (None, True)
+    said = {"linked": "is not a regular file", "cut": "is damaged in line 1", "gone": ""}[damage]
+    assert printed.err.count("\n") == bool(said)
+    assert said in printed.err
 
 
 def test_another_dataset_with_the_same_classes_is_measured(

@@ -9,6 +9,7 @@ from rich.console import Console
 from invaug.lab.config.machine import usable_workers
 from invaug.lab.config.methods import METHODS
 from invaug.lab.data.batches import batches
+from invaug.lab.errors import UserError
 from invaug.lab.evaluate import measure, pictures
 from invaug.lab.evaluate.inputs import check_device, load_test_data
 from invaug.lab.report.sections import evaluation
@@ -16,6 +17,7 @@ from invaug.lab.report.terminal import print_document
 from invaug.lab.run.files import EVALUATION, json_safe, write_document
 from invaug.lab.run.folder import load, read_config
 from invaug.lab.run.record import read
+from invaug.lab.run.row import Row
 from invaug.lab.terminal import progress_bars, say
 from invaug.lab.train import problem
 from invaug.lab.train.sets import set_name, transform_sets
@@ -36,7 +38,7 @@ def evaluate_run(
     config, facts = read_config(run)
     predictor = load(run, check_device(device), trust_model=trust_model)
     dataset, sampler = load_test_data(config, facts, data, data_dir), problem.sampler_of(METHODS[config.method.name])
-    sets = [transforms for _, transforms in transform_sets(config)]
+    sets, rows = [transforms for _, transforms in transform_sets(config)], _rows(run)
     some = next(iter(batches(dataset.test, images, epoch=0, seed=0, shuffle=True, device=device)))
     with progress_bars() as progress:
         options: dict[str, Any] = {
@@ -52,7 +54,7 @@ def evaluate_run(
         "method": config.method.name,
         "set": set_name(config),
         "preset": config.method.preset,
-        "epsilon": problem.final_epsilon(config, read(run)),
+        "epsilon": problem.final_epsilon(config, rows),
         "draws": draws,
         "level_images": len(some.targets),
         **numbers,
@@ -68,6 +70,15 @@ def evaluate_run(
         print(json.dumps(json_safe(report)))
     else:
         print_document(evaluation.document(report), Console(highlight=False, emoji=False))
+
+
+def _rows(run: Path) -> list[Row]:
+    """Return the epochs of the run; the network can be measured without them, but its epsilon is not known then."""
+    try:
+        return read(run)
+    except UserError as error:
+        say(f"epsilon is not known: {error}")
+        return []
 
 
 def _keep_for_page(run: Path, report: dict[str, Any]) -> None:
