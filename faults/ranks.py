@@ -128,7 +128,9 @@ def halves(tries: int, folder: Path) -> Iterator[str]:
 @case("an uneven last batch: every image counted once on 2 ranks", full=6, fast=0)
 def uneven(tries: int, folder: Path) -> Iterator[str]:
     for n_train in (49, 50, 33, 47, 63, 35)[:tries]:
-        found = ran(folder, small.write_data(folder, n_train=n_train), 2, views="both", no_drop_last=True, epochs=1)
+        found = ran(
+            folder, small.write_data(folder, n_train=n_train), 2, set="wide", views="both", no_drop_last=True, epochs=1
+        )
         kept = [sum(map(sum, row["kept"][0].values())) for row in read(found.out)]
         if found.code or kept != [n_train]:
             yield f"{n_train} images: exit code {found.code}, counted {kept}: {found.stderr[-200:]}"

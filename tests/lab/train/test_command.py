@@ -286,6 +286,14 @@ def test_infinite_loss_stops_the_run_and_keeps_the_last_good_state(data: Path, t
     assert saved is None or all(torch.isfinite(v).all() for v in saved.state["model"].values())
 
 
+def test_a_last_batch_of_one_image_is_said_where_batch_norm_cannot_train_on_it(tmp_path: Path) -> None:
+    data = write_digits(tmp_path, n_train=161)
+    settings = {"model": "faults.small:network", "batch_size": 32, "crop": 0, "views": "one"}
+    with pytest.raises(UserError, match="BatchNorm cannot train on a batch of one image: choose another batch_size"):
+        train(data, tmp_path / "run", epochs=1, drop_last=False, **settings)
+    train(data, tmp_path / "again", epochs=1, drop_last=True, **settings)
+
+
 def test_changed_config_is_refused_on_resume_with_what_differs(data: Path, default: Path) -> None:
     with pytest.raises(UserError, match=r"another config \(epsilon: {'rule'.* -> 0.5\): use a new --out"):
         train(data, default, epochs=1, epsilon=0.5, resume=True)

@@ -2,7 +2,8 @@
 
 import math
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from itertools import islice
 from pathlib import Path
@@ -15,7 +16,7 @@ from invaug import Step
 from invaug.lab.config.schema import Config, Train
 from invaug.lab.data.batches import Batch, batches, n_batches
 from invaug.lab.data.load import Dataset
-from invaug.lab.errors import RunError
+from invaug.lab.errors import RunError, UserError
 from invaug.lab.run import checkpoint, record
 from invaug.lab.train import folders, ranks
 from invaug.lab.train.check_state import Length
@@ -146,7 +147,8 @@ def take_step(config: Config, training: Training, group: list[Batch], lr: float)
         seed_own(mix(*key), fabric.device)
         training.finish.generator.manual_seed(mix(*key, FINISH))
         training.memory.begin(batch.indices)
-        step: Step = training.problem(training.model, batch.images, batch.targets)
+        with _large_enough():
+            step: Step = training.problem(training.model, batch.images, batch.targets)
         blamed = ranks.max_over_ranks(fabric, 0 if torch.isfinite(step.lagrangian) else 1 + fabric.global_rank)[0]
         if blamed:
             undo()
@@ -216,6 +218,18 @@ def _row(settings: Train, training: Training, total: int) -> Row:
         "seconds": training.seconds,
         "images_per_second": whole.n_images / max(training.seconds, 1e-9),
     }
+
+
+@contextmanager
+def _large_enough() -> Iterator[None]:
+    """Say what to do where BatchNorm refuses to train on the features of a single image."""
+    try:
+        yield
+    except ValueError as error:
+        if not str(error).startswith("Expected more than 1 value per channel when training"):
+            raise
+        way_out = "choose another batch_size, or leave out a smaller last batch (drop_last)"
+        raise UserError(f"the network's BatchNorm cannot train on a batch of one image: {way_out}") from error
 
 
 def _complaint(what: str, batch: Batch) -> str:
