@@ -375,11 +375,13 @@ def die_at_write(argument: list[int]) -> None:
 def limit_files(argument: list[int]) -> None:
     """Let no file grow past so many bytes from the nth save on."""
     limit, first = argument
-    from_save(first, lambda: resource.setrlimit(resource.RLIMIT_FSIZE, (limit, limit)))
+    from_save(first, lambda: limit_all_files(limit))
 
 
 def limit_all_files(limit: int) -> None:
     """Let no file grow past so many bytes."""
+    # Python would write cut byte code of modules not compiled yet, which breaks every process after this one
+    sys.dont_write_bytecode, os.environ["PYTHONDONTWRITEBYTECODE"] = True, "1"
     resource.setrlimit(resource.RLIMIT_FSIZE, (limit, limit))
 
 

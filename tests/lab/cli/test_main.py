@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import py_compile
 import re
 import subprocess
 import sys
@@ -258,6 +259,17 @@ def test_missing_lab_is_said_in_one_line(tmp_path: Path) -> None:
     done = invaug("--help", folder=tmp_path, PYTHONPATH=str(tmp_path))
     assert done.returncode == 2
     assert done.stderr == 'invaug: the command line needs typer: pip install "invaug[lab]"\n'
+
+
+def test_byte_code_cut_by_a_full_disk_is_no_silent_interrupt(tmp_path: Path) -> None:
+    source = tmp_path / "safetensors.py"
+    source.write_text("x = 1\n")
+    compiled = Path(py_compile.compile(str(source), doraise=True))
+    compiled.write_bytes(compiled.read_bytes()[:30])
+    done = invaug("train", "--epochs=1", folder=tmp_path, PYTHONPATH=str(tmp_path))
+    assert done.returncode == 1
+    assert re.search(r"^invaug: a file ends too early, .+install invaug again$", done.stderr, re.MULTILINE)
+    assert "Traceback" not in done.stderr
 
 
 def test_config_file_and_flags_have_the_same_names(data: Path, tmp_path: Path, call: Call) -> None:

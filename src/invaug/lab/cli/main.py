@@ -45,8 +45,11 @@ def _run() -> None:
             _stop_memory(error)
         where = f" {error.filename}" if error.filename else ""
         _stop(f"cannot use{where}: {error.strerror}" if error.strerror else str(error), 1)
-    except (KeyboardInterrupt, typer.Abort):  # before there is a run that could be saved
-        raise SystemExit(130) from None
+    except (KeyboardInterrupt, typer.Abort) as error:
+        if isinstance(error.__cause__, EOFError):  # typer aborts for it
+            way_out = "if it is byte code of Python's, as a full disk leaves it, install invaug again"
+            _stop(f"a file ends too early, {error.__cause__}: {way_out}", 1)
+        raise SystemExit(130) from None  # before there is a run that could be saved
     except UsageError as error:
         _stop_usage(error)
     except RuntimeError as error:
