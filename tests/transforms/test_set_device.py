@@ -126,7 +126,9 @@ COMPILED = {
 
 
 @pytest.mark.filterwarnings("ignore::DeprecationWarning")
-@pytest.mark.parametrize("name", COMPILED)
+@pytest.mark.parametrize(
+    "name", [pytest.param(name, marks=[pytest.mark.long] if "," in name else []) for name in COMPILED]
+)
 def test_compiled_set_gives_the_same_bytes(photographs: Tensor, name: str) -> None:
     transforms = COMPILED[name]
     torch._dynamo.reset()

@@ -180,6 +180,7 @@ def test_a_folder_with_other_settings_or_other_things_is_refused(tmp_path, asked
         ask(data, tmp_path / "mine", **BRIEFLY)
 
 
+@pytest.mark.long  # the pool is tested in reproduce/test_runner.py
 def test_trainings_side_by_side_find_what_one_process_finds(tmp_path, asked):
     data, _, found = asked
     alone, beside = as_json(found), as_json(ask(data, tmp_path / "beside", jobs=2, **BRIEFLY))

@@ -15,6 +15,7 @@ from invaug.lab.reproduce import page, rows
 from tests.support.experiments import ROOT
 from tests.support.runs import write_digits
 
+pytestmark = pytest.mark.long
 SCRIPT = """
 import sys
 from dataclasses import replace

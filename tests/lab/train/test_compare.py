@@ -50,6 +50,7 @@ def test_every_run_has_its_page_and_the_comparison_too(compared: Compared) -> No
     assert "invaug" in (compared[0] / "report.html").read_text()
 
 
+@pytest.mark.long  # the pool is tested in reproduce/test_runner.py
 def test_methods_side_by_side_give_the_records_of_one_process(data: Path, tmp_path: Path, compared: Compared) -> None:
     given = {"data": str(data), **SMALL, "epochs": 1}
     summaries = compare_methods(given, tmp_path / "run", resume=False, quiet=True, jobs=2)
