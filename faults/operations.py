@@ -86,6 +86,8 @@ def fork(words: list[str], log: Path, before: Callable[[], None] = lambda: None)
     sys.stdout.flush()
     pid = os.fork()
     if pid:
+        while os.getsid(pid) != pid:  # whoever asks for its session would find nobody
+            time.sleep(0.001)
         return pid
     code = 70
     try:
