@@ -14,7 +14,7 @@ TRACED := $(addprefix tests/,test_doctests.py test_samplers.py test_halves.py te
 # percent of the lines that must be executed: of the method by these, of src by all
 METHOD_FLOOR := 90
 FLOOR := 88
-CHOOSING := compare-rates safety-rates cap
+CHOOSING := cap alpha safety-rates compare-rates
 PROOF := compare safety auto lambda-c table-synthetic compare-frozen
 # packages are not compiled ahead of time; without byte code on disk every process would spend ten seconds compiling them
 export PYTHONDONTWRITEBYTECODE :=

@@ -23,7 +23,7 @@ from timing import Clock, Spread, Task
 
 BASIC, TRIVIAL = "no augmentation", "TrivialAugment (wide, plain draws)"
 PLAIN = {"wide": TRIVIAL, "mild": "mild, plain draws"}
-SETTLED = 0.8
+SETTLED = 0.5
 """Where gamma settles on CIFAR-10 by default (docs/default.md)."""
 SETTINGS: dict[str, dict[str, Any]] = {
     "default, gamma 1": {"gamma_init": 1.0},

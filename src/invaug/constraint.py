@@ -22,7 +22,7 @@ class Constraint:
         >>> Constraint(sets.wide(), epsilon=math.inf).active
         False
         >>> Constraint(sets.wide()).level
-        Resilient(alpha=5.0, base='clean', cap=2.0, guess=None)
+        Resilient(alpha=2.5, base='clean', cap=2.0, guess=None)
     """
 
     transforms: TransformSet

@@ -22,7 +22,7 @@ class Resilient:
         1.0
     """
 
-    alpha: float = 5.0
+    alpha: float = 2.5
     base: float | Literal["clean"] = "clean"
     """The level before it gives way; "clean" is the loss of the clean images, measured as the constraint's is."""
     cap: float = 2.0

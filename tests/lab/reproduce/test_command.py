@@ -9,7 +9,8 @@ from typer.testing import CliRunner
 
 from invaug.lab.cli.main import app
 from invaug.lab.errors import UserError
-from invaug.lab.reproduce import proof
+from invaug.lab.reproduce import proof, rows
+from invaug.lab.reproduce.experiments import find
 from tests.support.experiments import NAMES, plan_of
 
 
@@ -46,6 +47,16 @@ def test_no_seeds_and_missing_data_are_refused_with_code_2(tmp_path, monkeypatch
     assert "needs the DeepAA policy" in needed
     assert "--without '*deepaa'" in needed
     assert not list(tmp_path.iterdir())
+
+
+def test_rows_of_another_config_are_not_counted_as_done(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    cells = list(find("cap").plans["small"].cells)
+    path = tmp_path / "results" / "cap" / "small.jsonl"
+    for config, done in ((cells[0].settings, 1), ({**cells[0].settings, "lr": 0.7}, 0)):
+        rows.write(path, [rows.Row(cells[0].label, 0, rows.DONE, config, {"held_out_accuracy": 0.5}, {})])
+        listed = {entry["name"]: entry for entry in json.loads(invoke("--list", "--json")[1])}
+        assert listed["cap"]["small"]["done"] == done
 
 
 def test_the_list_names_everything_and_a_dry_run_trains_nothing(tmp_path, monkeypatch):

@@ -18,6 +18,7 @@ from invaug.lab.reproduce.cells import Cell
 from invaug.lab.reproduce.experiments import find
 from invaug.lab.reproduce.findings import accuracy, choose, difference, regrets
 from invaug.lab.reproduce.outcome import Outcome
+from invaug.levels import Resilient
 from tests.support.experiments import ROOT, row
 
 RESULTS = ROOT / "results"
@@ -65,6 +66,11 @@ def test_a_comparison_has_about_240_000_visits():
     for cell in (*cells_of("compare"), *cells_of("compare-frozen")):
         if not cell.label.endswith(proof.EQUAL_PASSES):
             assert images.get(cell.settings["data"], 4_000) * cell.settings["epochs"] == 240_000
+
+
+@pytest.mark.parametrize("arm", ["invaug", "uniform"])
+def test_our_arms_have_the_rule_of_the_default(arm):
+    assert proof.TABLE["arms"][arm]["alpha"] == Resilient().alpha
 
 
 def test_levels_are_shares_of_the_loss_of_a_guess():
@@ -204,6 +210,54 @@ def test_the_accuracies_of_the_page_are_recomputed_from_the_rows_by_numpy_and_sc
                 assert text == "–"
 
 
+def mean_accuracy(cell: str) -> str:
+    values = [100 * r["numbers"]["held_out_accuracy"] for r in rows_of("cap") if r["cell"] == cell]
+    assert len(values) == 5
+    return f"{np.mean(values):.1f}"
+
+
+SETS = {"only extreme geometry": "extreme", "inversion and solarizing": "inversion"}
+
+
+@pytest.mark.parametrize(
+    ("page", "head", "ours"),
+    [
+        ("README.md", "| set | CIFAR-10: none", ["invaug-alpha-2.5"]),
+        ("docs/default.md", "| | CIFAR-10: none | plain | invaug, α = 5 |", ["invaug-cap-2", "invaug-alpha-2.5"]),
+    ],
+)
+def test_the_accuracies_of_the_default_are_the_means_of_the_rows(page, head, ours):
+    text = (ROOT / page).read_text(encoding="utf-8")
+    _, _, *lines = text[text.index(head) :].partition("\n\n")[0].splitlines()
+    assert len(lines) == 3
+    for line in lines:
+        name, *printed = [each.strip() for each in line.strip("|").split("|")]
+        cells = [(arm, f"{SETS.get(name, name)}-{arm}") for arm in ("plain", *ours)]
+        labels = [
+            f"{task}-{each}" for task in ("cifar10", "fashion-mnist") for each in ("basic", *dict(cells).values())
+        ]
+        wanted = [mean_accuracy(label) for label in labels]
+        assert [each or wanted[i] for i, each in enumerate(printed)] == wanted
+
+
+def test_the_intervals_of_the_default_are_those_of_scipy():
+    text = " ".join((ROOT / "docs" / "default.md").read_text(encoding="utf-8").split())
+    numbers = {(r["cell"], r["seed"]): 100 * r["numbers"]["held_out_accuracy"] for r in rows_of("cap")}
+
+    def mean_of(pairs: list[tuple[str, str]]) -> str:
+        """Return the mean difference of pairs of cells, with its paired interval over seeds."""
+        each = [np.mean([numbers[a, seed] - numbers[b, seed] for a, b in pairs]) for seed in range(5)]
+        low, high = stats.ttest_1samp(each, 0).confidence_interval()
+        return f"{abs(np.mean(each)):.2f} ± {(high - low) / 2:.2f}"
+
+    tasks, wrong = ("cifar10", "fashion-mnist"), ("extreme", "inversion")
+    both = [(f"{t}-{s}-invaug-alpha-2.5", f"{t}-{s}-invaug-cap-2") for t in tasks for s in ("mild", *wrong)]
+    assert f"by {mean_of(both)} points in the mean of the six pairs" in text
+    assert f"by {mean_of([pair for pair in both if '-mild-' not in pair[0]])} in the mean of the four" in text
+    none = [(f"{t}-{s}-invaug-alpha-2.5", f"{t}-basic") for t in tasks for s in wrong]
+    assert f"{mean_of(none)} points below no augmentation" in text
+
+
 def made_up_results(name: str, folder: Path) -> dict[tuple[str, int], float]:
     """Write rows with accuracies from a generator, and return these."""
     rng, plan = np.random.default_rng(len(name)), find(name).plans["small"]
@@ -272,6 +326,29 @@ def test_regrets_of_the_page_are_those_of_numpy(made_up_page):
     (line,) = [each for each in regret if each["arm"] == "invaug"]
     assert numbers_in(line["mean regret"]) == pytest.approx([means.mean(), half], abs=0.051)
     assert float(line["worst regret"]) == pytest.approx(max(each.mean() for each in worst), abs=0.051)
+    pairs = [(task, set_name) for task in entry["tasks"] for set_name in entry["sets"]]
+    for each in regret:
+        ours, theirs = (
+            100 * np.mean([of(numbers["safety"], f"{task}-{set_name}-{arm}") for task, set_name in pairs], axis=0)
+            for arm in ("invaug", each["arm"])
+        )
+        if each["arm"] != "invaug":
+            low, high = stats.ttest_rel(ours, theirs).confidence_interval()
+            shown = numbers_in(each["invaug minus the arm"])
+            assert shown == pytest.approx([(low + high) / 2, (high - low) / 2], abs=0.0051)
+            assert each["verdict"] == (
+                "not decided" if low <= 0 <= high else f"shown to be {'above' if low > 0 else 'below'}"
+            )
+
+
+def test_a_pair_without_all_its_runs_has_no_regret_on_the_page(tmp_path):
+    made_up_results("safety", tmp_path)
+    path = tmp_path / "safety" / "small.jsonl"
+    lines = [line for line in path.read_text().splitlines() if json.loads(line)["cell"] != "svhn-wide-penalty"]
+    path.write_text("\n".join(lines))
+    page = proof_page.write_page(tmp_path)
+    assert "over 31 of 32 pairs" in page
+    assert len(tables(page, "safety")[1]) == 32
 
 
 def test_chains_are_compared_with_uniform_draws_of_the_same_arm(made_up_page):

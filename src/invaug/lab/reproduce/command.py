@@ -13,7 +13,7 @@ from invaug.lab.reproduce import claims, rows
 from invaug.lab.reproduce.cells import SCALES, Cell
 from invaug.lab.reproduce.experiments import all_experiments, find
 from invaug.lab.reproduce.outcome import Outcome
-from invaug.lab.reproduce.request import Request, check, estimate_seconds, find_scale
+from invaug.lab.reproduce.request import Request, check, estimate_seconds, find_scale, read_rows
 from invaug.lab.terminal import plain
 
 SHOWN = 4  # of the paper's numbers in the list
@@ -79,9 +79,8 @@ def _progress(request: Request) -> dict[str, Any]:
 
 def _done(request: Request) -> set[tuple[str, int]]:
     """Return the cells and seeds that are done, here or in the results."""
-    known = rows.read(rows.path_of(request.results, request.experiment.name, request.scale))
     here = {(job.label, job.seed) for job in request.runs() if (job.folder / OUTCOME).is_file()}
-    return here | {(row.cell, row.seed) for row in known if row.status == rows.DONE}
+    return here | {(row.cell, row.seed) for row in read_rows(request) if row.status == rows.DONE}
 
 
 def _entry_lines(entry: Mapping[str, Any]) -> Iterator[str]:

@@ -37,10 +37,14 @@ class Difference:
         return self.of.text("+.2f")
 
 
-def difference(ours: BySeed, theirs: BySeed, planned: int) -> Difference | None:
-    """Return ours minus theirs over the seeds that both have; None if they share none."""
+def difference(ours: BySeed, theirs: BySeed, planned: int, unit: float = POINTS) -> Difference | None:
+    """Return ours minus theirs over the seeds that both have; None if they share none.
+
+    Args:
+        unit: What turns the numbers into percentage points.
+    """
     seeds = sorted(ours.keys() & theirs.keys())
-    return Difference(estimate([POINTS * (ours[s] - theirs[s]) for s in seeds]), planned) if seeds else None
+    return Difference(estimate([unit * (ours[s] - theirs[s]) for s in seeds]), planned) if seeds else None
 
 
 def mean_over(columns: Sequence[BySeed]) -> dict[int, float]:

@@ -20,6 +20,7 @@ HEAD = Path(__file__).with_name("proof.md").read_text(encoding="utf-8")
 
 SECTIONS: Mapping[str, Callable[[Outcome], Iterator[Part]]] = {
     "rates": proof_sections.rates,
+    "alpha": proof_sections.alpha,
     "cap": proof_sections.cap,
     "compare": proof_sections.compare,
     "safety": proof_sections.safety,
@@ -78,4 +79,5 @@ def headline(found: Mapping[str, Outcome]) -> Iterator[str]:
     """Return what the experiments about accuracy and safety say, in a sentence each."""
     for name in ("compare", "safety"):
         verdicts = [part for part in SECTIONS[name](found[name]) if isinstance(part, str)] if found[name].rows else []
-        yield f"- *{name}*: {verdicts[0] if verdicts else 'not run yet, so nothing is claimed.'}"
+        missing = f"not {'finished' if found[name].rows else 'run'} yet, so nothing is claimed."
+        yield f"- *{name}*: {verdicts[0] if verdicts else missing}"

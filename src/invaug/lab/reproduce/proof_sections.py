@@ -101,22 +101,41 @@ def _mean_text(column: Mapping[int, float]) -> str | None:
 
 
 def safety(found: Outcome) -> Iterator[Part]:
-    """The regret of each arm, and the accuracies behind it."""
+    """The regret of each arm, and the accuracies behind it; pairs that miss a run are in the second table alone."""
     entry = TABLE["safety"]
-    known = {arm: each for arm in entry["arms"] if arm not in entry["once"] and (each := regrets(found, arm))}
-    if OURS in known:
-        n, total = len(known[OURS]), len(entry["tasks"]) * len(entry["sets"])
+    every = {arm: regrets(found, arm) for arm in entry["arms"] if arm not in entry["once"]}
+    known = {arm: [each for each in of_arm if _is_whole(found, each, every)] for arm, of_arm in every.items()}
+    if ours := known[OURS]:
+        total = len(entry["tasks"]) * len(entry["sets"])
         words = [f"{arm}: {_regret_in_words(each)}" for arm, each in known.items()]
-        yield f"regret in points over {n} of {total} pairs of dataset and set, {'; '.join(words)}."
-    lines = tuple((arm, len(each), *_regret_line(each)) for arm, each in known.items())
-    yield Table("Regret in points", ("arm", "pairs", "mean regret", "worst regret", "where"), lines)
+        yield f"regret in points over {len(ours)} of {total} pairs of dataset and set, {'; '.join(words)}."
+        gains = {arm: _gain(found, ours, each) for arm, each in known.items() if arm != OURS}
+        columns = ("arm", "mean regret", "worst regret", "where", "invaug minus the arm", "verdict")
+        lines = tuple((arm, *_regret_line(each), *_text_and_verdict(gains.get(arm))) for arm, each in known.items())
+        yield Table("Regret in points", columns, lines)
     yield Table("Test accuracy (%)", ("dataset", "set", *entry["arms"], "γ of invaug"), tuple(_pairs(found)))
-    if known:
-        columns = tuple(
+    if ours:
+        bars = tuple(
             (name, tuple(pick(regret.mean for regret in each) for each in known.values()))
             for name, pick in (("mean regret", fmean), ("worst regret", max))
         )
-        yield _figure("safety-regret", "Regret by arm (points)", Bars("points", tuple(known), columns))
+        yield _figure("safety-regret", "Regret by arm (points)", Bars("points", tuple(known), bars))
+
+
+def _is_whole(found: Outcome, pair: Regret, every: Mapping[str, Sequence[Regret]]) -> bool:
+    """Return whether every arm has every seed of a pair of dataset and set."""
+    same = [each for of_arm in every.values() for each in of_arm if _key(each) == _key(pair)]
+    return len(same) == len(every) and all(len(each.by_seed) == found.seeds for each in same)
+
+
+def _key(pair: Regret) -> tuple[str, str]:
+    return pair.task, pair.set_name
+
+
+def _gain(found: Outcome, ours: Sequence[Regret], theirs: Sequence[Regret]) -> Difference | None:
+    """Return how far invaug is above an arm, in the mean over the pairs: the regret it does not have."""
+    above, below = ([each.by_seed for each in known] for known in (theirs, ours))
+    return difference(mean_over(above), mean_over(below), found.seeds, unit=1)
 
 
 def _regret_line(known: Sequence[Regret]) -> tuple[str, str, str]:
@@ -218,6 +237,18 @@ def cap(found: Outcome) -> Iterator[Part]:
             lines.append((task, set_name, *(_mean_text(accuracy(found, label)) for label in labels)))
     heads = [f"{arm} {_in_words(each)}".strip() for arm, each in arms]
     yield Table("Held-out accuracy (%)", ("dataset", "set", *heads), tuple(lines))
+
+
+def alpha(found: Outcome) -> Iterator[Part]:
+    """Accuracy and gamma by alpha, next to the arms without it."""
+    entry, lines = TABLE["alpha"], []
+    for arm in entry["arms"]:
+        for each in variations(entry, arm):
+            labels = [label_of(task, "", arm, each) for task in entry["tasks"]]
+            numbers = [(_mean_text(accuracy(found, label)), _number(found, label, "gamma")) for label in labels]
+            lines.append((f"{arm} {_in_words(each)}".strip(), *(number for pair in numbers for number in pair)))
+    heads = [head for task in entry["tasks"] for head in (task, "γ")]
+    yield Table("Held-out accuracy (%)", ("arm", *heads), tuple(lines))
 
 
 def rates(found: Outcome) -> Iterator[Part]:

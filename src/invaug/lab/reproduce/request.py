@@ -1,5 +1,6 @@
-"""What the user asked for: which experiment, which of its cells, where everything goes, and what it costs."""
+"""What the user asked for: which experiment, which of its cells, where everything goes, what it costs, what is done."""
 
+import json
 from collections.abc import Mapping
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
@@ -12,7 +13,7 @@ from invaug.lab.errors import UserError, nearest
 from invaug.lab.jobs.job import Job
 from invaug.lab.jobs.measures import passes
 from invaug.lab.jobs.verbs import resume_command
-from invaug.lab.reproduce import experiments
+from invaug.lab.reproduce import experiments, rows
 from invaug.lab.reproduce.cells import SCALES, Cell, Experiment, Scale, ScalePlan, read_table
 
 RESULTS = Path("results")
@@ -123,3 +124,14 @@ def estimate_seconds(settings: Mapping[str, Any], scale: Scale) -> float:
     config = resolve(given, Facts(("",) * n_classes, int(train)))
     one = 1e-6 * speeds.get(config.model.name, speeds["unknown"])
     return float(PER_RUN + one * (train * int(config.train.epochs) * passes(config) + train + test))
+
+
+def read_rows(request: Request) -> list[rows.Row]:
+    """Return the rows of the results whose config is that of their cell."""
+    known = {cell.label: _comparable(cell.settings) for cell in request.plan.cells}
+    found = rows.read(rows.path_of(request.results, request.experiment.name, request.scale))
+    return [row for row in found if _comparable(row.config) == known.get(row.cell)]
+
+
+def _comparable(config: Mapping[str, Any]) -> str:
+    return json.dumps(rows.essentials(config), sort_keys=True)

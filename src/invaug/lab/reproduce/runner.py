@@ -1,8 +1,6 @@
 """Runs an experiment: finished runs are read, interrupted ones resume, and the outcome is written."""
 
-import json
 import time
-from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -14,7 +12,7 @@ from invaug.lab.jobs.progress import bar
 from invaug.lab.jobs.train_job import Trainer
 from invaug.lab.reproduce import rows
 from invaug.lab.reproduce.outcome import Outcome
-from invaug.lab.reproduce.request import Request, check, estimate_seconds
+from invaug.lab.reproduce.request import Request, check, estimate_seconds, read_rows
 from invaug.lab.reproduce.rows import DONE, FAILED, Row
 from invaug.lab.run.folder import check_usable
 from invaug.lab.train.display import Screen
@@ -89,17 +87,6 @@ def write_results(request: Request) -> Outcome:
         rows.write(archive, [*rows.read(archive), *superseded])
     rows.write(path, ordered)
     return Outcome(request.experiment, request.scale, ordered, request.seeds)
-
-
-def read_rows(request: Request) -> list[Row]:
-    """Return the rows of the results whose config is that of their cell."""
-    known = {cell.label: _comparable(cell.settings) for cell in request.plan.cells}
-    found = rows.read(rows.path_of(request.results, request.experiment.name, request.scale))
-    return [row for row in found if _comparable(row.config) == known.get(row.cell)]
-
-
-def _comparable(config: Mapping[str, Any]) -> str:
-    return json.dumps(rows.essentials(config), sort_keys=True)
 
 
 def row_of(request: Request, job: Job) -> Row | None:
