@@ -21,7 +21,8 @@ with Signals() as signals:
     while not signals.caught:
         time.sleep(0.01)
     print("caught", flush=True)
-    time.sleep(60)
+    for _ in range(6000):  # short sleeps: a signal just before a long one is handled only after it
+        time.sleep(0.01)
 """
 
 
