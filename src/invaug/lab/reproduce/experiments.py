@@ -33,7 +33,8 @@ def paper_experiments() -> dict[str, Experiment]:
     for name, entry in read_table("experiments").items():
         plans: dict[Scale, ScalePlan] = {"full": ScalePlan(at_full[name], **entry["full"]), "small": at_small[name]}
         entry["above"] = [*entry.get("above", ()), *_pairs(entry.get("pair", ()), [c.label for c in at_full[name]])]
-        claims = list(_claims(entry, [cell.label for cell in at_small[name].cells]))
+        # with seeds of their own, cells have too few for a claim
+        claims = list(_claims(entry, [cell.label for cell in at_small[name].cells if cell.seeds is None]))
         charts = [Chart(**chart) for chart in entry.get("charts", ())]
         own = {key: entry[key] for key in ("title", "found", "measures", "keeps", "reference") if key in entry}
         found[name] = Experiment(name, **own, plans=plans, claims=claims, charts=charts, published=PUBLISHED[name])
@@ -64,7 +65,8 @@ def small_plans() -> dict[str, ScalePlan]:
     """Return the plan of every experiment at the small scale."""
     table = read_table("small")
     planted = _planted_cells(table["planted"])
-    cells = {"table-synthetic": list(planted.values()), "table-epsilon-rule": list(_rule_cells(planted))}
+    synthetic = [*planted.values(), *_long_planted_cells(**table["planted-long"])]
+    cells = {"table-synthetic": synthetic, "table-epsilon-rule": list(_rule_cells(planted))}
     for name, entry in table["plans"].items():
         if "same_as" in entry:
             cells[name] = [c for c in cells[entry["same_as"]] if fnmatchcase(c.label, entry.get("only", "*"))]
@@ -94,6 +96,18 @@ def _planted_cells(budget: Mapping[str, Any]) -> dict[tuple[str, ...], Cell]:
     return {
         name: replace(cell, label="-".join(name), settings={**cell.settings, **changes}) for name, cell in cells.items()
     }
+
+
+def _long_planted_cells(
+    budget: Mapping[str, Any], seeds: Mapping[str, int], once: Mapping[str, Mapping[str, Any]]
+) -> Iterator[Cell]:
+    """Return the cells of table-synthetic with the MLP that are as published except for their length, or wholly."""
+    cells = {label: cell for cell in _planted_cells(budget).values() if "-mlp-" in (label := cell.label)}
+    for label, cell in cells.items():
+        yield replace(cell, label=f"{budget['epochs']}-epochs-{label}", seeds=seeds.get(label, seeds["default"]))
+    for label, changes in once.items():
+        settings = {**cells[label].settings, **changes}
+        yield replace(cells[label], label=f"{changes['epochs']}-epochs-{label}", settings=settings, seeds=1)
 
 
 def _rule_cells(planted: Mapping[tuple[str, ...], Cell]) -> Iterator[Cell]:
