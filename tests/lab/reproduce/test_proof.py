@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import math
 import re
+from itertools import product
 from pathlib import Path
 
 import numpy as np
@@ -365,10 +366,30 @@ def test_chains_are_compared_with_uniform_draws_of_the_same_arm(made_up_page):
             assert numbers_in(line["minus uniform"])[0] == pytest.approx((low + high) / 2, abs=0.0051)
 
 
+def test_the_verdicts_over_datasets_are_those_of_scipy(made_up_page):
+    page, numbers, _ = made_up_page
+    text = " ".join(page.split())
+    tasks, sets = ("cifar10", "fashion-mnist"), ("mild", "extreme", "inversion")
+
+    def sentence(name: str, start: str, pairs: list[tuple[str, str]]) -> str:
+        ours, theirs = (100 * np.mean([of(numbers[name], pair[i]) for pair in pairs], axis=0) for i in (0, 1))
+        low, high = stats.ttest_rel(ours, theirs).confidence_interval()
+        verdict = "not decided" if low <= 0 <= high else f"shown to be {'above' if low > 0 else 'below'}"
+        return f"{start} {(low + high) / 2:+.2f} ± {(high - low) / 2:.2f} ({verdict})"
+
+    for arm, (n, words) in product(("same-epsilon", "same-gamma"), ((1, "transition"), (3, "transitions"))):
+        pairs = [(f"{task}-{arm}-n_steps-{n}", f"{task}-{arm}-n_steps-0") for task in tasks]
+        assert sentence("lambda-c", f"{arm.replace('-', ' ')}, {n} {words}", pairs) in text
+    for name in ("cap-0.5", "cap-1", "alpha-2.5"):
+        pairs = [(f"{t}-{s}-invaug-{name}", f"{t}-{s}-invaug-cap-2") for t, s in product(tasks, sets)]
+        assert sentence("cap", name.replace("-", " ", 1), pairs) in text
+
+
 def test_every_experiment_has_a_verdict_a_table_and_a_figure(made_up_page):
     page, _, folder = made_up_page
     figures = proof_page.draw_figures(folder)
-    for name in ("compare", "safety", "auto", "lambda-c", "compare-frozen"):
+    for name in proof.NAMES:
         assert tables(page, name)
+        assert proof.TABLE[name]["against"]
         assert any(f"compare/{figure}" in page for figure in figures if figure.startswith(name))
         assert all(text.startswith("<svg") for text in figures.values())

@@ -9,7 +9,7 @@ from pathlib import Path
 from invaug.lab.report.document import Figure, Table
 from invaug.lab.report.drawing import svg
 from invaug.lab.report.tables import to_markdown
-from invaug.lab.reproduce import proof_sections, rows
+from invaug.lab.reproduce import proof_choices, proof_sections, rows
 from invaug.lab.reproduce.cells import Experiment
 from invaug.lab.reproduce.claims import count_seeds
 from invaug.lab.reproduce.outcome import Outcome
@@ -19,9 +19,9 @@ from invaug.lab.reproduce.proof_sections import Part
 HEAD = Path(__file__).with_name("proof.md").read_text(encoding="utf-8")
 
 SECTIONS: Mapping[str, Callable[[Outcome], Iterator[Part]]] = {
-    "rates": proof_sections.rates,
-    "alpha": proof_sections.alpha,
-    "cap": proof_sections.cap,
+    "rates": proof_choices.rates,
+    "alpha": proof_choices.alpha,
+    "cap": proof_choices.cap,
     "compare": proof_sections.compare,
     "safety": proof_sections.safety,
     "auto": proof_sections.auto,
@@ -76,8 +76,12 @@ def _section(found: Outcome) -> Iterator[str]:
 
 
 def headline(found: Mapping[str, Outcome]) -> Iterator[str]:
-    """Return what the experiments about accuracy and safety say, in a sentence each."""
-    for name in ("compare", "safety"):
-        verdicts = [part for part in SECTIONS[name](found[name]) if isinstance(part, str)] if found[name].rows else []
+    """Return what the experiments that choose nothing say, in a sentence each."""
+    for name in ("compare", "safety", "auto", "lambda-c", "compare-frozen"):
+        verdicts = (
+            [part for part in SECTIONS[_kind(found[name])](found[name]) if isinstance(part, str)]
+            if found[name].rows
+            else []
+        )
         missing = f"not {'finished' if found[name].rows else 'run'} yet, so nothing is claimed."
         yield f"- *{name}*: {verdicts[0] if verdicts else missing}"

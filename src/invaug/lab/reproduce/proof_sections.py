@@ -1,4 +1,7 @@
-"""The sections of docs/compare.md, one function per kind of experiment: a verdict in words, tables, a figure."""
+"""The sections of docs/compare.md about test images, and `auto`: a verdict in words, tables, a figure.
+
+Those that choose settings are in `proof_choices.py`.
+"""
 
 from collections.abc import Iterator, Mapping, Sequence
 from itertools import product
@@ -11,7 +14,6 @@ from invaug.lab.reproduce.findings import (
     Difference,
     Regret,
     accuracy,
-    choose,
     difference,
     mean_over,
     regrets,
@@ -40,10 +42,10 @@ def compare(found: Outcome) -> Iterator[Part]:
             yield Table(f"Difference in points for {title}, paired by seed", columns, lines)
     if overall:
         title = "invaug minus each arm, mean over datasets (points)"
-        yield _figure(f"{found.experiment.name}-differences", title, _difference_bars(overall))
+        yield make_figure(f"{found.experiment.name}-differences", title, difference_bars(overall))
 
 
-def _tasks(found: Outcome, arm: str) -> list[str]:
+def tasks_of(found: Outcome, arm: str) -> list[str]:
     """Return the datasets that an arm is trained on."""
     entry = TABLE[found.experiment.name]
     return [task for task in entry["tasks"] if task in entry.get("only_on", {}).get(arm, [task])]
@@ -57,7 +59,7 @@ def _rival(found: Outcome, arm: str, suffix: str) -> str:
 def _over_tasks(found: Outcome, arm: str, suffix: str = "") -> Difference | None:
     """Return invaug minus an arm in the mean over the datasets of the arm."""
     ours, theirs = (
-        mean_over([accuracy(found, task, name) for task in _tasks(found, arm)])
+        mean_over([accuracy(found, task, name) for task in tasks_of(found, arm)])
         for name in (f"{OURS}{suffix}", _rival(found, arm, suffix))
     )
     return difference(ours, theirs, found.seeds)
@@ -80,7 +82,7 @@ def _accuracies(found: Outcome) -> Table:
     entry = TABLE[found.experiment.name]
     lines = []
     for arm in [*entry["arms"], *(f"{arm}-{EQUAL_PASSES}" for arm in entry.get("equal_passes", []))]:
-        texts = [_mean_text(accuracy(found, task, arm)) for task in entry["tasks"]]
+        texts = [mean_text(accuracy(found, task, arm)) for task in entry["tasks"]]
         costs = [row.numbers["passes"] for task in entry["tasks"] for row in found.rows_of(f"{task}-{arm}")]
         tried = len(variations(TABLE[entry["chosen_by"]], arm.removesuffix(f"-{EQUAL_PASSES}")))
         lines.append((arm, *texts, f"{fmean(costs) / 1e3:,.0f}" if costs else None, tried))
@@ -88,12 +90,14 @@ def _accuracies(found: Outcome) -> Table:
     return Table(title, ("arm", *entry["tasks"], "thousand passes", "settings tried"), tuple(lines))
 
 
-def _difference_bars(made: Mapping[str, Difference]) -> Drawing:
+def difference_bars(made: Mapping[str, Difference]) -> Drawing:
+    """Return a bar for each difference, with its interval."""
     means, ends = tuple(each.of.mean for each in made.values()), tuple(each.of.interval for each in made.values())
     return Bars("points", tuple(made), (("difference", means),), Rule(0.0, "equal"), whiskers=ends)
 
 
-def _mean_text(column: Mapping[int, float]) -> str | None:
+def mean_text(column: Mapping[int, float]) -> str | None:
+    """Return the mean of accuracies in percent, with its interval."""
     return estimate([*column.values()]).text(".2f", POINTS) if column else None
 
 
@@ -119,7 +123,7 @@ def safety(found: Outcome) -> Iterator[Part]:
             (name, tuple(pick(regret.mean for regret in each) for each in known.values()))
             for name, pick in (("mean regret", fmean), ("worst regret", max))
         )
-        yield _figure("safety-regret", "Regret by arm (points)", Bars("points", tuple(known), bars))
+        yield make_figure("safety-regret", "Regret by arm (points)", Bars("points", tuple(known), bars))
 
 
 def _is_whole(found: Outcome, pair: Regret, every: Mapping[str, Sequence[Regret]]) -> bool:
@@ -160,7 +164,7 @@ def _pairs(found: Outcome) -> Iterator[tuple[str | None, ...]]:
             families = found.by_seed(f"{task}-{set_name}-{OURS}", f"gamma.{set_name}")
             values = [*(gammas or families).values()]
             if any(columns[1:]):
-                texts = [_mean_text(column) for column in columns]
+                texts = [mean_text(column) for column in columns]
                 yield (task, set_name, *texts, f"{fmean(values):.2f}" if values else None)
 
 
@@ -179,7 +183,7 @@ def auto(found: Outcome) -> Iterator[Part]:
         made = difference(rule, best, found.seeds)
         if made:
             gains.append({seed: POINTS * (rule[seed] - best[seed]) for seed in rule.keys() & best.keys()})
-            lines.append((task, set_name, *map(_mean_text, (rule, *fixed.values())), *_text_and_verdict(made)))
+            lines.append((task, set_name, *map(mean_text, (rule, *fixed.values())), *_text_and_verdict(made)))
     mean = mean_over(gains)
     if mean:
         yield (
@@ -188,7 +192,7 @@ def auto(found: Outcome) -> Iterator[Part]:
         )
     columns = ("dataset", "set", "rule", *(f"{level:g} log C" for level in levels), "rule minus best", "verdict")
     yield Table("Held-out accuracy (%)", columns, tuple(lines))
-    yield _figure("auto-levels", "Held-out accuracy by level, mean over seeds (%)", _auto_lines(found, levels))
+    yield make_figure("auto-levels", "Held-out accuracy by level, mean over seeds (%)", _auto_lines(found, levels))
 
 
 def _auto_lines(found: Outcome, levels: list[float]) -> Drawing:
@@ -202,75 +206,40 @@ def _auto_lines(found: Outcome, levels: list[float]) -> Drawing:
 
 
 def lambda_c(found: Outcome) -> Iterator[Part]:
-    """Chains next to uniform draws."""
+    """Chains next to uniform draws: in the mean over the datasets in words, by dataset in the table."""
     entry, lines = TABLE["lambda-c"], []
-    gains: dict[str, Difference] = {}
-    for task, arm, n in product(entry["tasks"], entry["arms"], entry["vary"]["n_steps"]):
+    tasks, arms, transitions = entry["tasks"], entry["arms"], entry["vary"]["n_steps"]
+
+    def gain(n: int, arm: str, *of: str) -> Difference | None:
+        chains, uniform = (
+            mean_over([accuracy(found, label_of(task, "", arm, {"n_steps": steps})) for task in of]) for steps in (n, 0)
+        )
+        return difference(chains, uniform, found.seeds) if n else None
+
+    over_tasks = {
+        f"{arm.replace('-', ' ')}, {n} transition{'s' * (n > 1)}": made
+        for arm, n in product(arms, transitions)
+        if (made := gain(n, arm, *tasks))
+    }
+    words = [f"{name} {each.text} ({each.verdict})" for name, each in over_tasks.items()]
+    yield f"chains minus uniform draws, in points of accuracy over both datasets: {'; '.join(words) or 'no runs yet'}."
+    for task, arm, n in product(tasks, arms, transitions):
         label = label_of(task, "", arm, {"n_steps": n})
-        uniform = accuracy(found, label_of(task, "", arm, {"n_steps": 0}))
-        made = difference(accuracy(found, label), uniform, found.seeds) if n else None
-        others = [_number(found, label, key) for key in ("gamma", "entropy", "train_loss")]
-        lines.append((task, arm, n, _mean_text(accuracy(found, label)), *_text_and_verdict(made), *others))
-        if made:
-            gains[f"{task}, {arm}, {n} transition{'s' * (n > 1)}"] = made
-    words = [f"{name} {each.text} ({each.verdict})" for name, each in gains.items()]
-    yield f"chains minus uniform draws, in points of accuracy: {'; '.join(words) or 'no runs yet'}."
+        others = [number_text(found, label, key) for key in ("gamma", "entropy", "train_loss")]
+        lines.append((task, arm, n, mean_text(accuracy(found, label)), *_text_and_verdict(gain(n, arm, task)), *others))
     columns = ("dataset", "arm", "transitions", "test accuracy (%)", "minus uniform", "verdict")
     yield Table("λ_c against uniform draws", (*columns, "γ", "entropy", "training loss"), tuple(lines))
-    if gains:
-        yield _figure("lambda-c-differences", "Chains minus uniform draws (points)", _difference_bars(gains))
+    if over_tasks:
+        title = "Chains minus uniform draws, mean over both datasets (points)"
+        yield make_figure("lambda-c-differences", title, difference_bars(over_tasks))
 
 
-def _number(found: Outcome, label: str, key: str) -> str | None:
+def number_text(found: Outcome, label: str, key: str) -> str | None:
+    """Return the mean of a measure of a cell, with its interval."""
     made = found.estimate(label, key)
     return made.text(".3f") if made else None
 
 
-def cap(found: Outcome) -> Iterator[Part]:
-    """Accuracy by the settings of the rule."""
-    entry = TABLE["cap"]
-    arms = [("basic", {}), ("plain", {}), *((OURS, each) for each in entry["more"][OURS])]
-    lines = []
-    for task in entry["tasks"]:
-        for set_name in entry["sets"]:
-            labels = [label_of(task, "" if arm in entry["once"] else set_name, arm, each) for arm, each in arms]
-            lines.append((task, set_name, *(_mean_text(accuracy(found, label)) for label in labels)))
-    heads = [f"{arm} {_in_words(each)}".strip() for arm, each in arms]
-    yield Table("Held-out accuracy (%)", ("dataset", "set", *heads), tuple(lines))
-
-
-def alpha(found: Outcome) -> Iterator[Part]:
-    """Accuracy and gamma by alpha, next to the arms without it."""
-    entry, lines = TABLE["alpha"], []
-    for arm in entry["arms"]:
-        for each in variations(entry, arm):
-            labels = [label_of(task, "", arm, each) for task in entry["tasks"]]
-            numbers = [(_mean_text(accuracy(found, label)), _number(found, label, "gamma")) for label in labels]
-            lines.append((f"{arm} {_in_words(each)}".strip(), *(number for pair in numbers for number in pair)))
-    heads = [head for task in entry["tasks"] for head in (task, "γ")]
-    yield Table("Held-out accuracy (%)", ("arm", *heads), tuple(lines))
-
-
-def rates(found: Outcome) -> Iterator[Part]:
-    """What was chosen, and all that was tried."""
-    entry = TABLE[found.experiment.name]
-    (set_name,), lines, words = entry.get("sets", [""]), [], []
-    for arm in entry["arms"]:
-        tried = variations(entry, arm)
-        labels = [label_of(task, set_name, arm, each) for each in tried for task in _tasks(found, arm)]
-        if all(accuracy(found, label) for label in labels):
-            words.append(f"{arm} {_in_words(choose(found, arm))}")
-        for each in tried:
-            cells = [accuracy(found, label_of(task, set_name, arm, each)) for task in entry["tasks"]]
-            if any(cells):
-                lines.append((arm, _in_words(each), *map(_mean_text, cells)))
-    yield f"chosen: {'; '.join(words) or 'nothing yet'}."
-    yield Table("Held-out accuracy (%)", ("arm", "settings", *entry["tasks"]), tuple(lines))
-
-
-def _in_words(settings: Mapping[str, float]) -> str:
-    return ", ".join(f"{key} {value:g}" for key, value in settings.items())
-
-
-def _figure(key: str, title: str, drawing: Drawing) -> Figure:
+def make_figure(key: str, title: str, drawing: Drawing) -> Figure:
+    """Return a figure of the page."""
     return Figure(key, title, drawing, "", Table(title, (), ()))

@@ -1,0 +1,116 @@
+"""The sections of docs/compare.md about the experiments that choose settings, all of them on held-out images."""
+
+from collections.abc import Iterator, Mapping, Sequence
+from statistics import fmean
+
+from invaug.lab.report.document import Bars, Drawing, Lines, Series, Table
+from invaug.lab.reproduce.findings import POINTS, Difference, accuracy, choose, difference, mean_over
+from invaug.lab.reproduce.outcome import Outcome
+from invaug.lab.reproduce.proof import TABLE, label_of, variations
+from invaug.lab.reproduce.proof_sections import (
+    OURS,
+    Part,
+    difference_bars,
+    make_figure,
+    mean_text,
+    number_text,
+    tasks_of,
+)
+
+
+def cap(found: Outcome) -> Iterator[Part]:
+    """Accuracy by the settings of the rule, and how far each is above those of before."""
+    entry = TABLE["cap"]
+    before, *others = sorted(entry["more"][OURS], key=lambda each: each != entry["before"])
+    gains = {_in_words(each): made for each in others if (made := _gain(found, entry["sets"], each, before))}
+    yield _compare_in_words(gains, f"{_in_words(before)}, over the pairs of dataset and set")
+    arms = [("basic", {}), ("plain", {}), *((OURS, each) for each in entry["more"][OURS])]
+    lines = []
+    for task in entry["tasks"]:
+        for set_name in entry["sets"]:
+            labels = [label_of(task, "" if arm in entry["once"] else set_name, arm, each) for arm, each in arms]
+            lines.append((task, set_name, *(mean_text(accuracy(found, label)) for label in labels)))
+    heads = [f"{arm} {_in_words(each)}".strip() for arm, each in arms]
+    yield Table("Held-out accuracy (%)", ("dataset", "set", *heads), tuple(lines))
+    if gains:
+        title = f"Settings of the rule minus {_in_words(before)}, mean over the pairs (points)"
+        yield make_figure("cap-differences", title, difference_bars(gains))
+
+
+def _gain(
+    found: Outcome, sets: Sequence[str], ours: Mapping[str, float], theirs: Mapping[str, float]
+) -> Difference | None:
+    """Return how far invaug with some settings is above itself with others, in the mean over datasets and sets."""
+    pairs = [(task, set_name) for task in TABLE[found.experiment.name]["tasks"] for set_name in sets]
+    above, below = (
+        mean_over([accuracy(found, label_of(task, set_name, OURS, each)) for task, set_name in pairs])
+        for each in (ours, theirs)
+    )
+    return difference(above, below, found.seeds)
+
+
+def _compare_in_words(gains: Mapping[str, Difference], to: str) -> str:
+    words = [f"{name} {each.text} ({each.verdict})" for name, each in gains.items()]
+    return f"in points of accuracy next to {to}: {'; '.join(words) or 'no runs yet'}."
+
+
+def alpha(found: Outcome) -> Iterator[Part]:
+    """Accuracy and gamma by alpha, next to the arms without it."""
+    entry, lines = TABLE["alpha"], []
+    ours, before = entry["more"][OURS]
+    made = _gain(found, [""], ours, before)
+    yield _compare_in_words({_in_words(ours): made} if made else {}, f"{_in_words(before)}, over both datasets")
+    bars: dict[str, list[float | None]] = {}
+    for arm in entry["arms"]:
+        for each in variations(entry, arm):
+            labels = [label_of(task, "", arm, each) for task in entry["tasks"]]
+            numbers = [(mean_text(accuracy(found, label)), number_text(found, label, "gamma")) for label in labels]
+            name = f"{arm} {_in_words(each)}".strip()
+            lines.append((name, *(number for pair in numbers for number in pair)))
+            bars[name] = [_mean(accuracy(found, label)) for label in labels]
+    heads = [head for task in entry["tasks"] for head in (task, "γ")]
+    yield Table("Held-out accuracy (%)", ("arm", *heads), tuple(lines))
+    columns = tuple((task, tuple(each[i] for each in bars.values())) for i, task in enumerate(entry["tasks"]))
+    yield make_figure("alpha-accuracy", "Held-out accuracy (%)", Bars("%", tuple(bars), columns))
+
+
+def rates(found: Outcome) -> Iterator[Part]:
+    """What was chosen, and all that was tried."""
+    entry = TABLE[found.experiment.name]
+    (set_name,), lines, words = entry.get("sets", [""]), [], []
+    for arm in entry["arms"]:
+        tried = variations(entry, arm)
+        labels = [label_of(task, set_name, arm, each) for each in tried for task in tasks_of(found, arm)]
+        if all(accuracy(found, label) for label in labels):
+            words.append(f"{arm} {_in_words(choose(found, arm))}")
+        for each in tried:
+            cells = [accuracy(found, label_of(task, set_name, arm, each)) for task in entry["tasks"]]
+            if any(cells):
+                lines.append((arm, _in_words(each), *map(mean_text, cells)))
+    yield f"chosen: {'; '.join(words) or 'nothing yet'}."
+    yield Table("Held-out accuracy (%)", ("arm", "settings", *entry["tasks"]), tuple(lines))
+    title = "Held-out accuracy by learning rate, mean over the datasets of an arm (%)"
+    yield make_figure(f"{found.experiment.name}-accuracy", title, _rate_lines(found, set_name))
+
+
+def _rate_lines(found: Outcome, set_name: str) -> Drawing:
+    entry, lines = TABLE[found.experiment.name], list[Series]()
+    for i, arm in enumerate(entry["arms"]):
+        columns = {
+            rate: mean_over(
+                [accuracy(found, label_of(task, set_name, arm, {"lr": rate})) for task in tasks_of(found, arm)]
+            )
+            for rate in entry["vary"]["lr"]
+        }
+        points = tuple((rate, mean) for rate, column in columns.items() if (mean := _mean(column)) is not None)
+        if points:
+            lines.append(Series(arm, points, i, 0, arm))
+    return Lines("held-out accuracy (%)", tuple(lines), x_label="learning rate")
+
+
+def _mean(column: Mapping[int, float]) -> float | None:
+    return POINTS * fmean(column.values()) if column else None
+
+
+def _in_words(settings: Mapping[str, float]) -> str:
+    return ", ".join(f"{key} {value:g}" for key, value in settings.items())
