@@ -11,6 +11,7 @@ from torch.nn import functional as F
 
 from invaug.lab.models import build
 from invaug.lab.models.build import MODELS, build_model
+from invaug.lab.models.networks import PaddedShortcut
 from tests.support.networks import n_parameters
 
 
@@ -182,3 +183,15 @@ def test_resnet_keeps_small_images_whole_in_its_stem(side: int, kernel: int, n_p
     model = build_model("resnet-18", 10, (3, side, side))
     assert modules_of(model, nn.Conv2d)[0].kernel_size == (kernel, kernel)
     assert len(modules_of(model, nn.MaxPool2d)) == n_pools
+
+
+@pytest.mark.parametrize("side", [8, 7])
+def test_the_shortcut_without_parameters_is_every_second_pixel_and_keeps_channels_last(side: int) -> None:
+    x = torch.randn(4, 16, side, side).to(memory_format=torch.channels_last).requires_grad_()
+    found = PaddedShortcut(16, 32, 2)(x)
+    expected = torch.cat([x[:, :, ::2, ::2], torch.zeros(4, 16, *found.shape[2:])], 1)
+    assert torch.equal(found, expected)
+    weights = torch.randn_like(found)
+    (ours,), (theirs,) = (torch.autograd.grad((weights * made).sum(), x) for made in (found, expected))
+    assert torch.equal(ours, theirs)
+    assert ours.is_contiguous(memory_format=torch.channels_last)

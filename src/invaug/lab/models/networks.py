@@ -86,7 +86,9 @@ class PaddedShortcut(nn.Module):
 
     def forward(self, x: Tensor) -> Tensor:
         """Return the input in the shape of the body's output."""
-        return F.pad(x[:, :, :: self.stride, :: self.stride], (0, 0, 0, 0, 0, self.n_new))
+        # pooling of single pixels is x[:, :, ::stride, ::stride], whose gradient would lose the order of memory that
+        # convolutions are fastest in: a step of ResNet-8 would take a tenth longer on a CPU
+        return F.pad(F.avg_pool2d(x, 1, self.stride), (0, 0, 0, 0, 0, self.n_new))
 
 
 def learned_shortcut(n_in: int, n_out: int, stride: int) -> nn.Module:
