@@ -4,6 +4,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from statistics import fmean
 
 from invaug.lab.report.document import Bars, Drawing, Lines, Series, Table
+from invaug.lab.report.drawing.axes import N_COLOURS
 from invaug.lab.reproduce.findings import POINTS, Difference, accuracy, choose, difference, mean_over
 from invaug.lab.reproduce.outcome import Outcome
 from invaug.lab.reproduce.proof import TABLE, label_of, variations
@@ -89,22 +90,18 @@ def rates(found: Outcome) -> Iterator[Part]:
                 lines.append((arm, _in_words(each), *map(mean_text, cells)))
     yield f"chosen: {'; '.join(words) or 'nothing yet'}."
     yield Table("Held-out accuracy (%)", ("arm", "settings", *entry["tasks"]), tuple(lines))
-    title = "Held-out accuracy by learning rate, mean over the datasets of an arm (%)"
-    yield make_figure(f"{found.experiment.name}-accuracy", title, _rate_lines(found, set_name))
+    first = next(iter(entry["tasks"]))  # the one that every arm is tried on
+    title = f"Held-out accuracy on {first} by learning rate (%)"
+    yield make_figure(f"{found.experiment.name}-accuracy", title, _rate_lines(found, first, set_name))
 
 
-def _rate_lines(found: Outcome, set_name: str) -> Drawing:
+def _rate_lines(found: Outcome, task: str, set_name: str) -> Drawing:
     entry, lines = TABLE[found.experiment.name], list[Series]()
     for i, arm in enumerate(entry["arms"]):
-        columns = {
-            rate: mean_over(
-                [accuracy(found, label_of(task, set_name, arm, {"lr": rate})) for task in tasks_of(found, arm)]
-            )
-            for rate in entry["vary"]["lr"]
-        }
+        columns = {rate: accuracy(found, label_of(task, set_name, arm, {"lr": rate})) for rate in entry["vary"]["lr"]}
         points = tuple((rate, mean) for rate, column in columns.items() if (mean := _mean(column)) is not None)
         if points:
-            lines.append(Series(arm, points, i, 0, arm))
+            lines.append(Series(arm, points, i, i // N_COLOURS, arm))
     return Lines("held-out accuracy (%)", tuple(lines), x_label="learning rate")
 
 
