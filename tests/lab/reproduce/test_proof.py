@@ -348,7 +348,7 @@ def test_a_pair_without_all_its_runs_has_no_regret_on_the_page(tmp_path):
     lines = [line for line in path.read_text().splitlines() if json.loads(line)["cell"] != "svhn-wide-penalty"]
     path.write_text("\n".join(lines))
     page = proof_page.write_page(tmp_path)
-    assert "over 31 of 32 pairs" in page
+    assert "Over 31 of 32 pairs" in page
     assert len(tables(page, "safety")[1]) == 32
 
 

@@ -52,7 +52,7 @@ def _gain(
 
 def _compare_in_words(gains: Mapping[str, Difference], to: str) -> str:
     words = [f"{name} {each.text} ({each.verdict})" for name, each in gains.items()]
-    return f"in points of accuracy next to {to}: {'; '.join(words) or 'no runs yet'}."
+    return f"In points of accuracy next to {to}: {'; '.join(words) or 'no runs yet'}."
 
 
 def alpha(found: Outcome) -> Iterator[Part]:
@@ -88,7 +88,7 @@ def rates(found: Outcome) -> Iterator[Part]:
             cells = [accuracy(found, label_of(task, set_name, arm, each)) for task in entry["tasks"]]
             if any(cells):
                 lines.append((arm, _in_words(each), *map(mean_text, cells)))
-    yield f"chosen: {'; '.join(words) or 'nothing yet'}."
+    yield f"Chosen: {'; '.join(words) or 'nothing yet'}."
     yield Table("Held-out accuracy (%)", ("arm", "settings", *entry["tasks"]), tuple(lines))
     first = next(iter(entry["tasks"]))  # the one that every arm is tried on
     title = f"Held-out accuracy on {first} by learning rate (%)"

@@ -111,8 +111,11 @@ def safety(found: Outcome) -> Iterator[Part]:
     known = {arm: [each for each in of_arm if _is_whole(found, each, every)] for arm, of_arm in every.items()}
     if ours := known[OURS]:
         total = len(entry["tasks"]) * len(entry["sets"])
-        words = [f"{arm}: {_regret_in_words(each)}" for arm, each in known.items()]
-        yield f"regret in points over {len(ours)} of {total} pairs of dataset and set, {'; '.join(words)}."
+        others = [f"of {arm} {_regret_in_words(each)}" for arm, each in known.items() if arm != OURS]
+        yield (
+            f"Over {len(ours)} of {total} pairs of dataset and set, the regret of invaug is {_regret_in_words(ours)}; "
+            f"{', '.join(others)}."
+        )
         gains = {arm: _gain(found, ours, each) for arm, each in known.items() if arm != OURS}
         columns = ("arm", "mean regret", "worst regret", "where", "invaug minus the arm", "verdict")
         lines = tuple((arm, *_regret_line(each), *_text_and_verdict(gains.get(arm))) for arm, each in known.items())
@@ -152,7 +155,7 @@ def _regret_line(known: Sequence[Regret]) -> tuple[str, str, str]:
 
 def _regret_in_words(known: Sequence[Regret]) -> str:
     mean, worst, where = _regret_line(known)
-    return f"{mean} in the mean and {worst} at worst ({where})"
+    return f"{mean} points in the mean and {worst} at worst ({where})"
 
 
 def _pairs(found: Outcome) -> Iterator[tuple[str | None, ...]]:
@@ -187,7 +190,7 @@ def auto(found: Outcome) -> Iterator[Part]:
     mean = mean_over(gains)
     if mean:
         yield (
-            f"over {len(gains)} pairs of dataset and set, the rule is {estimate([*mean.values()]).text('+.2f')} points "
+            f"Over {len(gains)} pairs of dataset and set, the rule is {estimate([*mean.values()]).text('+.2f')} points "
             f"from the best of {len(levels)} fixed levels, which was picked on the same images."
         )
     columns = ("dataset", "set", "rule", *(f"{level:g} log C" for level in levels), "rule minus best", "verdict")
@@ -222,7 +225,7 @@ def lambda_c(found: Outcome) -> Iterator[Part]:
         if (made := gain(n, arm, *tasks))
     }
     words = [f"{name} {each.text} ({each.verdict})" for name, each in over_tasks.items()]
-    yield f"chains minus uniform draws, in points of accuracy over both datasets: {'; '.join(words) or 'no runs yet'}."
+    yield f"Chains minus uniform draws, in points of accuracy over both datasets: {'; '.join(words) or 'no runs yet'}."
     for task, arm, n in product(tasks, arms, transitions):
         label = label_of(task, "", arm, {"n_steps": n})
         others = [number_text(found, label, key) for key in ("gamma", "entropy", "train_loss")]
