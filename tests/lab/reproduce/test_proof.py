@@ -259,6 +259,25 @@ def test_the_intervals_of_the_default_are_those_of_scipy():
     assert f"{mean_of(none)} points below no augmentation" in text
 
 
+def test_what_the_readme_says_of_chains_is_recomputed_by_scipy():
+    text = " ".join((ROOT / "README.md").read_text(encoding="utf-8").split())
+    numbers = {(r["cell"], r["seed"]): 100 * r["numbers"]["test_accuracy"] for r in rows_of("lambda-c")}
+
+    def gain(arm: str, n: int) -> tuple[float, float]:
+        def mean(steps: int, seed: int) -> float:
+            return np.mean([numbers[f"{task}-{arm}-n_steps-{steps}", seed] for task in ("cifar10", "fashion-mnist")])
+
+        low, high = stats.ttest_1samp([mean(n, seed) - mean(0, seed) for seed in range(10)], 0).confidence_interval()
+        return low, high
+
+    one, three = (
+        f"{(low + high) / 2:.2f} ± {(high - low) / 2:.2f}" for low, high in map(gain, 2 * ["same-gamma"], (1, 3))
+    )
+    assert f"by {one} points of test accuracy with one transition and {three} with three" in text
+    assert all(low > 0 for low, _ in (gain("same-gamma", 1), gain("same-gamma", 3)))
+    assert all(low < 0 < high for low, high in (gain("same-epsilon", 1), gain("same-epsilon", 3)))
+
+
 def made_up_results(name: str, folder: Path) -> dict[tuple[str, int], float]:
     """Write rows with accuracies from a generator, and return these."""
     rng, plan = np.random.default_rng(len(name)), find(name).plans["small"]
