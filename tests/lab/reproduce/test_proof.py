@@ -55,7 +55,7 @@ def test_arms_of_a_task_differ_in_nothing_but_the_method(name):
         assert {c.train.cutout for c in configs} == {0}
 
 
-@pytest.mark.parametrize("name", [name for name in proof.NAMES if not name.endswith("-rates")])
+@pytest.mark.parametrize("name", [name for name in proof.NAMES if not name.endswith("-rates") and name != "length"])
 def test_arms_have_equal_epochs_except_where_passes_are_equal(name):
     for task in proof.TABLE[name]["tasks"]:
         cells = [cell for cell in cells_of(name) if cell.settings["data"] == task]
@@ -110,7 +110,7 @@ def test_equal_passes_are_never_more_than_the_passes_of_the_others(arm):
     assert max(measured) <= proof.TABLE["ratios"][arm] < 1.02 * max(measured)
 
 
-@pytest.mark.parametrize("name", ["compare", "safety", "auto", "lambda-c", "compare-frozen"])
+@pytest.mark.parametrize("name", ["compare", "safety", "length", "auto", "lambda-c", "compare-frozen"])
 def test_nothing_is_measured_before_its_settings_are_chosen(name):
     by = proof.TABLE[name]["chosen_by"]
     if rows_of(name):
@@ -402,6 +402,20 @@ def test_the_verdicts_over_datasets_are_those_of_scipy(made_up_page):
     for name in ("cap-0.5", "cap-1", "alpha-2.5"):
         pairs = [(f"{t}-{s}-invaug-{name}", f"{t}-{s}-invaug-cap-2") for t, s in product(tasks, sets)]
         assert sentence("cap", name.replace("-", " ", 1), pairs) in text
+
+
+def test_what_a_wrong_set_costs_by_length_is_that_of_scipy(made_up_page):
+    page, numbers, _ = made_up_page
+    text, found = " ".join(page.split()), numbers["length"]
+
+    def cost(epochs: int) -> np.ndarray:
+        sets = [of(found, f"cifar10-{name}-invaug-epochs-{epochs}") for name in ("extreme", "rotation")]
+        return 100 * (np.mean(sets, axis=0) - of(found, f"cifar10-basic-epochs-{epochs}"))
+
+    for start, values in (("60 epochs", cost(60)), ("240 epochs", cost(240)), ("the change", cost(240) - cost(60))):
+        low, high = stats.ttest_1samp(values, 0).confidence_interval()
+        verdict = "not decided" if low <= 0 <= high else f"shown to be {'above' if low > 0 else 'below'}"
+        assert f"{start} {(low + high) / 2:+.2f} ± {(high - low) / 2:.2f} ({verdict})" in text
 
 
 def test_every_experiment_has_a_verdict_a_table_and_a_figure(made_up_page):

@@ -1,6 +1,7 @@
-"""The sections of docs/compare.md about the experiments that choose settings, all of them on held-out images."""
+"""The sections of docs/compare.md about held-out images: the experiments that choose settings, and `length`."""
 
 from collections.abc import Iterator, Mapping, Sequence
+from itertools import product
 from statistics import fmean
 
 from invaug.lab.report.document import Bars, Drawing, Lines, Series, Table
@@ -73,6 +74,40 @@ def alpha(found: Outcome) -> Iterator[Part]:
     yield Table("Held-out accuracy (%)", ("arm", *heads), tuple(lines))
     columns = tuple((task, tuple(each[i] for each in bars.values())) for i, task in enumerate(entry["tasks"]))
     yield make_figure("alpha-accuracy", "Held-out accuracy (%)", Bars("%", tuple(bars), columns))
+
+
+def length(found: Outcome) -> Iterator[Part]:
+    """What wrong sets cost by the number of epochs, and how that changes from the fewest to the most."""
+    entry, lines = TABLE["length"], []
+    (task,), sets, epochs = entry["tasks"], entry["sets"], entry["vary"]["epochs"]
+
+    def label(n: int, arm: str, set_name: str = "") -> str:
+        return label_of(task, set_name, arm, {"epochs": n})
+
+    def gain(n: int, *of: str) -> dict[int, float]:
+        none, ours = (
+            accuracy(found, label(n, "basic")),
+            mean_over([accuracy(found, label(n, OURS, each)) for each in of]),
+        )
+        return {seed: ours[seed] - none[seed] for seed in ours.keys() & none.keys()}
+
+    def over_seeds(gains: Mapping[int, float]) -> Difference | None:
+        return difference(gains, dict.fromkeys(gains, 0.0), found.seeds)
+
+    whole = {f"{n} epochs": over_seeds(gain(n, *sets)) for n in epochs}
+    first, *_, last = (gain(n, *sets) for n in epochs)
+    whole["the change"] = difference(last, first, found.seeds)
+    known = {name: each for name, each in whole.items() if each}
+    words = [f"{name} {each.text} ({each.verdict})" for name, each in known.items()]
+    yield f"invaug minus no augmentation, in points of accuracy over both sets: {'; '.join(words) or 'no runs yet'}."
+    for set_name, n in product(sets, epochs):
+        made, arms = over_seeds(gain(n, set_name)), (label(n, "basic"), label(n, OURS, set_name))
+        numbers = (mean_text(accuracy(found, each)) for each in arms)
+        lines.append((set_name, n, *numbers, made and made.text, number_text(found, arms[0], "train_loss")))
+    columns = ("set", "epochs", "basic", OURS, "difference", "training loss of basic")
+    yield Table("Held-out accuracy (%)", columns, tuple(lines))
+    if known:
+        yield make_figure("length-differences", "invaug minus no augmentation (points)", difference_bars(known))
 
 
 def rates(found: Outcome) -> Iterator[Part]:

@@ -3,6 +3,7 @@
 Everything is computed from the rows in `results/`; the words around it are in `proof.md` and `proof.toml`.
 """
 
+from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 
@@ -24,6 +25,7 @@ SECTIONS: Mapping[str, Callable[[Outcome], Iterator[Part]]] = {
     "cap": proof_choices.cap,
     "compare": proof_sections.compare,
     "safety": proof_sections.safety,
+    "length": proof_choices.length,
     "auto": proof_sections.auto,
     "lambda-c": proof_sections.lambda_c,
 }
@@ -68,11 +70,18 @@ def _section(found: Outcome) -> Iterator[str]:
         else:
             text = f"![{part.title}](compare/{part.key}.svg)" if isinstance(part, Figure) else part
             yield from (text, "")
-    yield from (f"- {note}" for note in found.plan.notes)
+    yield from (f"- {note}" for note in (*found.plan.notes, *_processors(found)))
     against = entry.get("against", ())
     if against:
         yield from ("", "What speaks against it:", "", *(f"- {each}" for each in against))
     yield ""
+
+
+def _processors(found: Outcome) -> Iterator[str]:
+    """Return which processors the rows come from, if there are several: they round differently."""
+    counts = Counter(row.more["cpu"] for row in found.rows if "cpu" in row.more)
+    if len(counts) > 1:
+        yield f"rows by processor: {'; '.join(f'{name}: {count}' for name, count in counts.most_common())}"
 
 
 def headline(found: Mapping[str, Outcome]) -> Iterator[str]:
