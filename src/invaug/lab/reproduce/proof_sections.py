@@ -111,10 +111,9 @@ def safety(found: Outcome) -> Iterator[Part]:
     known = {arm: [each for each in of_arm if _is_whole(found, each, every)] for arm, of_arm in every.items()}
     if ours := known[OURS]:
         total = len(entry["tasks"]) * len(entry["sets"])
-        others = [f"of {arm} {_regret_in_words(each)}" for arm, each in known.items() if arm != OURS]
         yield (
-            f"Over {len(ours)} of {total} pairs of dataset and set, the regret of invaug is {_regret_in_words(ours)}; "
-            f"{', '.join(others)}."
+            f"Over {len(ours)} of {total} pairs of dataset and set, invaug is below the better of no and plain "
+            f"augmentation by {_regret_in_words(ours)}; plain augmentation by {_regret_in_words(known['plain'])}."
         )
         gains = {arm: _gain(found, ours, each) for arm, each in known.items() if arm != OURS}
         columns = ("arm", "mean regret", "worst regret", "where", "invaug minus the arm", "verdict")
