@@ -217,27 +217,19 @@ def mean_accuracy(cell: str) -> str:
     return f"{np.mean(values):.1f}"
 
 
-SETS = {"only extreme geometry": "extreme", "inversion and solarizing": "inversion"}
-
-
-@pytest.mark.parametrize(
-    ("page", "head", "ours"),
-    [
-        ("README.md", "| set | CIFAR-10: none", ["invaug-alpha-2.5"]),
-        ("docs/default.md", "| | CIFAR-10: none | plain | invaug, α = 5 |", ["invaug-cap-2", "invaug-alpha-2.5"]),
-    ],
-)
-def test_the_accuracies_of_the_default_are_the_means_of_the_rows(page, head, ours):
+def lines_under(page: str, head: str) -> list[list[str]]:
+    """Return the cells of a table of a page, without its head."""
     text = (ROOT / page).read_text(encoding="utf-8")
     _, _, *lines = text[text.index(head) :].partition("\n\n")[0].splitlines()
+    return [[each.strip() for each in line.strip("|").split("|")] for line in lines]
+
+
+def test_the_accuracies_of_the_default_are_the_means_of_the_rows():
+    lines = lines_under("docs/default.md", "| | CIFAR-10: none | plain | invaug, α = 5 |")
     assert len(lines) == 3
-    for line in lines:
-        name, *printed = [each.strip() for each in line.strip("|").split("|")]
-        cells = [(arm, f"{SETS.get(name, name)}-{arm}") for arm in ("plain", *ours)]
-        labels = [
-            f"{task}-{each}" for task in ("cifar10", "fashion-mnist") for each in ("basic", *dict(cells).values())
-        ]
-        wanted = [mean_accuracy(label) for label in labels]
+    for name, *printed in lines:
+        arms = ("basic", *(f"{name}-{arm}" for arm in ("plain", "invaug-cap-2", "invaug-alpha-2.5")))
+        wanted = [mean_accuracy(f"{task}-{arm}") for task, arm in product(("cifar10", "fashion-mnist"), arms)]
         assert [each or wanted[i] for i, each in enumerate(printed)] == wanted
 
 
@@ -276,6 +268,53 @@ def test_what_the_readme_says_of_chains_is_recomputed_by_scipy():
     assert f"by {one} points of test accuracy with one transition and {three} with three" in text
     assert all(low > 0 for low, _ in (gain("same-gamma", 1), gain("same-gamma", 3)))
     assert all(low < 0 < high for low, high in (gain("same-epsilon", 1), gain("same-epsilon", 3)))
+
+
+def test_the_regrets_of_the_readme_are_recomputed_by_numpy_and_scipy():
+    lines = dict(
+        zip(
+            ("plain", "invaug", "uniform", "penalty", "two-views"),
+            lines_under("README.md", "| method | mean regret"),
+            strict=True,
+        )
+    )
+    numbers = {(r["cell"], r["seed"]): 100 * r["numbers"]["test_accuracy"] for r in rows_of("safety")}
+    entry = proof.TABLE["safety"]
+    found: dict[str, list[np.ndarray]] = {arm: [] for arm in lines}
+    for task, name in product(entry["tasks"], entry["sets"]):
+        labels = [f"{task}-basic", *(f"{task}-{name}-{arm}" for arm in lines)]
+        if all((label, seed) in numbers for label in labels for seed in range(5)):
+            none, *others = [np.array([numbers[label, seed] for seed in range(5)]) for label in labels]
+            plain = others[0]
+            best = plain if plain.mean() > none.mean() else none
+            for arm, accuracies in zip(lines, others, strict=True):
+                found[arm].append(best - accuracies)
+    assert f"Over {len(found['plain'])} pairs" in (ROOT / "README.md").read_text(encoding="utf-8")
+    for arm, (_, mean, worst) in lines.items():
+        over_pairs = np.mean(found[arm], axis=0)
+        half = stats.t.ppf(0.975, 4) * stats.sem(over_pairs)
+        assert mean == f"{over_pairs.mean():.1f} ± {half:.1f}"
+        assert worst == f"{max(each.mean() for each in found[arm]):.1f}"
+
+
+def test_what_speaks_against_safety_on_svhn_is_what_its_rows_say():
+    numbers: dict[str, list[float]] = {}
+    for r in rows_of("safety"):
+        numbers.setdefault(r["cell"], []).append(100 * r["numbers"]["test_accuracy"])
+    mean = {cell: np.mean(values) for cell, values in numbers.items()}
+    against = " ".join(proof.TABLE["safety"]["against"])
+    fitted = [r["numbers"]["train_accuracy"] for r in rows_of("safety") if r["cell"] == "svhn-basic"]
+    assert np.mean(fitted) == pytest.approx(2 / 3, abs=0.02)
+    assert "every regret of invaug above 5 points is there" in against
+    found = proof_page.outcomes(RESULTS)["safety"]
+    assert {regret.task for regret in regrets(found, "invaug") if regret.mean > 5} == {"svhn"}
+    arms = ("plain", "uniform", "invaug", "penalty")
+    leads = [
+        mean[f"svhn-{name}-two-views"] - max(mean["svhn-basic"], *(mean[f"svhn-{name}-{arm}"] for arm in arms))
+        for name in ("mild", "standard", "wide")
+    ]
+    assert f"up to {max(leads):.0f} points above the next best arm" in against
+    assert min(leads) > 0
 
 
 def made_up_results(name: str, folder: Path) -> dict[tuple[str, int], float]:
