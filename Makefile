@@ -15,7 +15,7 @@ TRACED := $(addprefix tests/,test_doctests.py test_samplers.py test_halves.py te
 METHOD_FLOOR := 90
 FLOOR := 88
 CHOOSING := cap alpha safety-rates compare-rates
-PROOF := compare safety length auto lambda-c table-synthetic compare-frozen
+PROOF := compare safety length width auto lambda-c table-synthetic compare-frozen
 # packages are not compiled ahead of time; without byte code on disk every process would spend ten seconds compiling them
 export PYTHONDONTWRITEBYTECODE :=
 export UV_FIND_LINKS ?= $(PIP_FIND_LINKS)

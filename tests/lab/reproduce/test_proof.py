@@ -51,6 +51,8 @@ def test_arms_of_a_task_differ_in_nothing_but_the_method(name):
             {**c.data.model_dump(), **c.model.model_dump(), **c.train.model_dump(exclude=OWN), **c.run.model_dump()}
             for c in configs
         ]
+        if name == "width":
+            assert {each.pop("name") for each in shared} == {*proof.TABLE["width"]["vary"]["model"]}
         assert all(each == shared[0] for each in shared)
         assert {c.train.cutout for c in configs} == {0}
 
@@ -110,7 +112,7 @@ def test_equal_passes_are_never_more_than_the_passes_of_the_others(arm):
     assert max(measured) <= proof.TABLE["ratios"][arm] < 1.02 * max(measured)
 
 
-@pytest.mark.parametrize("name", ["compare", "safety", "length", "auto", "lambda-c", "compare-frozen"])
+@pytest.mark.parametrize("name", ["compare", "safety", "length", "width", "auto", "lambda-c", "compare-frozen"])
 def test_nothing_is_measured_before_its_settings_are_chosen(name):
     by = proof.TABLE[name]["chosen_by"]
     if rows_of(name):
@@ -467,16 +469,21 @@ def test_the_verdicts_over_datasets_are_those_of_scipy(made_up_page):
         assert sentence("cap", name.replace("-", " ", 1), pairs) in text
 
 
-def test_what_a_wrong_set_costs_by_length_is_that_of_scipy(made_up_page):
+@pytest.mark.parametrize(
+    ("name", "key", "values"), [("length", "epochs", (15, 60, 240)), ("width", "model", ("conv-24", "conv-64"))]
+)
+def test_what_a_wrong_set_costs_is_that_of_scipy(made_up_page, name, key, values):
     page, numbers, _ = made_up_page
-    text, found = " ".join(page.split()), numbers["length"]
+    text, found = " ".join(page.split()), numbers[name]
 
-    def cost(epochs: int) -> np.ndarray:
-        sets = [of(found, f"cifar10-{name}-invaug-epochs-{epochs}") for name in ("extreme", "rotation")]
-        return 100 * (np.mean(sets, axis=0) - of(found, f"cifar10-basic-epochs-{epochs}"))
+    def cost(value: float | str) -> np.ndarray:
+        sets = [of(found, f"cifar10-{each}-invaug-{key}-{value}") for each in ("extreme", "rotation")]
+        return 100 * (np.mean(sets, axis=0) - of(found, f"cifar10-basic-{key}-{value}"))
 
-    for start, values in (("60 epochs", cost(60)), ("240 epochs", cost(240)), ("the change", cost(240) - cost(60))):
-        low, high = stats.ttest_1samp(values, 0).confidence_interval()
+    first, last = values[0], values[-1]
+    wanted = {f"{key} {each}": cost(each) for each in values} | {f"from {first} to {last}": cost(last) - cost(first)}
+    for start, gains in wanted.items():
+        low, high = stats.ttest_1samp(gains, 0).confidence_interval()
         verdict = "not decided" if low <= 0 <= high else f"shown to be {'above' if low > 0 else 'below'}"
         assert f"{start} {(low + high) / 2:+.2f} ± {(high - low) / 2:.2f} ({verdict})" in text
 

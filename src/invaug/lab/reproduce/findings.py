@@ -7,7 +7,7 @@ from statistics import fmean
 from invaug.lab.report.intervals import Estimate, estimate
 from invaug.lab.reproduce.claims import FEWEST_SEEDS
 from invaug.lab.reproduce.outcome import Outcome
-from invaug.lab.reproduce.proof import TABLE, label_of
+from invaug.lab.reproduce.proof import TABLE, Variation, label_of
 
 BySeed = Mapping[int, float]
 POINTS = 100  # accuracy is measured as a share
@@ -100,7 +100,7 @@ def choose(found: Outcome, arm: str) -> dict[str, float]:
     return best
 
 
-def _held_out(found: Outcome, arm: str, variation: Mapping[str, float]) -> float:
+def _held_out(found: Outcome, arm: str, variation: Variation) -> float:
     entry = TABLE[found.experiment.name]
     (set_name,) = entry.get("sets", [""])
     columns = [accuracy(found, label_of(task, set_name, arm, variation)) for task in entry["tasks"]]

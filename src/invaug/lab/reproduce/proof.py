@@ -18,6 +18,8 @@ EQUAL_PASSES = "equal-passes"
 RULE = ("alpha", "cap")
 """Settings of the resilient rule."""
 Entry = Mapping[str, Any]
+Variation = Mapping[str, float | str]
+"""The settings in which two cells of an arm differ."""
 
 
 def experiments() -> Iterator[Experiment]:
@@ -42,14 +44,14 @@ def cells(entry: Entry) -> Iterator[Cell]:
             yield shortened(cell(entry, task, "", arm, {}), TABLE["ratios"][arm])
 
 
-def variations(entry: Entry, arm: str) -> list[Mapping[str, float]]:
+def variations(entry: Entry, arm: str) -> list[Variation]:
     """Return the settings in which the cells of an arm differ: all combinations of `vary`, and then `more`."""
     varied, more = entry.get("vary", {}), entry.get("more", {}).get(arm, [])
     grid = [dict(zip(varied, chosen, strict=True)) for chosen in product(*varied.values())]
     return [*more] if more and not varied else [*grid, *more]
 
 
-def cell(entry: Entry, task: str, set_name: str, arm: str, variation: Mapping[str, float]) -> Cell:
+def cell(entry: Entry, task: str, set_name: str, arm: str, variation: Variation) -> Cell:
     """Return one cell."""
     settings = {
         **TABLE["shared"],
@@ -64,14 +66,19 @@ def cell(entry: Entry, task: str, set_name: str, arm: str, variation: Mapping[st
     return Cell(label_of(task, set_name, arm, variation), _settled(settings))
 
 
-def label_of(task: str, set_name: str, arm: str, variation: Mapping[str, float]) -> str:
+def label_of(task: str, set_name: str, arm: str, variation: Variation) -> str:
     """Return the label of a cell: what it is made of.
 
     >>> label_of("cifar10", "", "plain", {"lr": 0.1})
     'cifar10-plain-lr-0.1'
     """
-    words = [f"{key}-{value:g}" for key, value in variation.items()]
+    words = [f"{key}-{in_a_word(value)}" for key, value in variation.items()]
     return "-".join([task, *([set_name] if set_name else []), arm, *words])
+
+
+def in_a_word(value: float | str) -> str:
+    """Return a value as labels and tables have it: 0.1, 60, conv-24."""
+    return value if isinstance(value, str) else f"{value:g}"
 
 
 def chosen(entry: Entry, arm: str) -> Settings:

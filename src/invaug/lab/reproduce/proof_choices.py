@@ -1,4 +1,4 @@
-"""The sections of docs/compare.md about held-out images: the experiments that choose settings, and `length`."""
+"""The sections of docs/compare.md about held-out images: choices of settings, and costs of wrong sets."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from itertools import product
@@ -8,7 +8,7 @@ from invaug.lab.report.document import Bars, Drawing, Lines, Series, Table
 from invaug.lab.report.drawing.axes import N_COLOURS
 from invaug.lab.reproduce.findings import POINTS, Difference, accuracy, choose, difference, mean_over
 from invaug.lab.reproduce.outcome import Outcome
-from invaug.lab.reproduce.proof import TABLE, label_of, variations
+from invaug.lab.reproduce.proof import TABLE, Variation, in_a_word, label_of, variations
 from invaug.lab.reproduce.proof_sections import (
     OURS,
     Part,
@@ -39,9 +39,7 @@ def cap(found: Outcome) -> Iterator[Part]:
         yield make_figure("cap-differences", title, difference_bars(gains))
 
 
-def _gain(
-    found: Outcome, sets: Sequence[str], ours: Mapping[str, float], theirs: Mapping[str, float]
-) -> Difference | None:
+def _gain(found: Outcome, sets: Sequence[str], ours: Variation, theirs: Variation) -> Difference | None:
     """Return how far invaug with some settings is above itself with others, in the mean over datasets and sets."""
     pairs = [(task, set_name) for task in TABLE[found.experiment.name]["tasks"] for set_name in sets]
     above, below = (
@@ -76,38 +74,37 @@ def alpha(found: Outcome) -> Iterator[Part]:
     yield make_figure("alpha-accuracy", "Held-out accuracy (%)", Bars("%", tuple(bars), columns))
 
 
-def length(found: Outcome) -> Iterator[Part]:
-    """What wrong sets cost by the number of epochs, and how that changes from the fewest to the most."""
-    entry, lines = TABLE["length"], []
-    (task,), sets, epochs = entry["tasks"], entry["sets"], entry["vary"]["epochs"]
+def costs(found: Outcome) -> Iterator[Part]:
+    """What wrong sets cost by the one setting that varies, and how that changes from its first value to its last."""
+    name, lines = found.experiment.name, []
+    entry = TABLE[name]
+    ((task,), sets, ((key, values),)) = entry["tasks"], entry["sets"], entry["vary"].items()
 
-    def label(n: int, arm: str, set_name: str = "") -> str:
-        return label_of(task, set_name, arm, {"epochs": n})
+    def label(value: float | str, arm: str, set_name: str = "") -> str:
+        return label_of(task, set_name, arm, {key: value})
 
-    def gain(n: int, *of: str) -> dict[int, float]:
-        none, ours = (
-            accuracy(found, label(n, "basic")),
-            mean_over([accuracy(found, label(n, OURS, each)) for each in of]),
-        )
+    def gain(value: float | str, *of: str) -> dict[int, float]:
+        none = accuracy(found, label(value, "basic"))
+        ours = mean_over([accuracy(found, label(value, OURS, each)) for each in of])
         return {seed: ours[seed] - none[seed] for seed in ours.keys() & none.keys()}
 
     def over_seeds(gains: Mapping[int, float]) -> Difference | None:
         return difference(gains, dict.fromkeys(gains, 0.0), found.seeds)
 
-    whole = {f"{n} epochs": over_seeds(gain(n, *sets)) for n in epochs}
-    first, *_, last = (gain(n, *sets) for n in epochs)
-    whole["the change"] = difference(last, first, found.seeds)
-    known = {name: each for name, each in whole.items() if each}
-    words = [f"{name} {each.text} ({each.verdict})" for name, each in known.items()]
-    yield f"invaug minus no augmentation, in points of accuracy over both sets: {'; '.join(words) or 'no runs yet'}."
-    for set_name, n in product(sets, epochs):
-        made, arms = over_seeds(gain(n, set_name)), (label(n, "basic"), label(n, OURS, set_name))
+    whole = {_in_words({key: value}): over_seeds(gain(value, *sets)) for value in values}
+    first, *_, last = (gain(value, *sets) for value in values)
+    whole[f"from {values[0]} to {values[-1]}"] = difference(last, first, found.seeds)
+    known = {words: each for words, each in whole.items() if each}
+    said = "; ".join(f"{words} {each.text} ({each.verdict})" for words, each in known.items())
+    yield f"invaug minus no augmentation, in points of accuracy over both sets: {said or 'no runs yet'}."
+    for set_name, value in product(sets, values):
+        made, arms = over_seeds(gain(value, set_name)), (label(value, "basic"), label(value, OURS, set_name))
         numbers = (mean_text(accuracy(found, each)) for each in arms)
-        lines.append((set_name, n, *numbers, made and made.text, number_text(found, arms[0], "train_loss")))
-    columns = ("set", "epochs", "basic", OURS, "difference", "training loss of basic")
+        lines.append((set_name, value, *numbers, made and made.text, number_text(found, arms[0], "train_accuracy")))
+    columns = ("set", key, "basic", OURS, "difference", "training accuracy of basic")
     yield Table("Held-out accuracy (%)", columns, tuple(lines))
     if known:
-        yield make_figure("length-differences", "invaug minus no augmentation (points)", difference_bars(known))
+        yield make_figure(f"{name}-differences", "invaug minus no augmentation (points)", difference_bars(known))
 
 
 def rates(found: Outcome) -> Iterator[Part]:
@@ -144,5 +141,5 @@ def _mean(column: Mapping[int, float]) -> float | None:
     return POINTS * fmean(column.values()) if column else None
 
 
-def _in_words(settings: Mapping[str, float]) -> str:
-    return ", ".join(f"{key} {value:g}" for key, value in settings.items())
+def _in_words(settings: Variation) -> str:
+    return ", ".join(f"{key} {in_a_word(value)}" for key, value in settings.items())

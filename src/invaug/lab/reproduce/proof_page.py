@@ -25,7 +25,8 @@ SECTIONS: Mapping[str, Callable[[Outcome], Iterator[Part]]] = {
     "cap": proof_choices.cap,
     "compare": proof_sections.compare,
     "safety": proof_sections.safety,
-    "length": proof_choices.length,
+    "length": proof_choices.costs,
+    "width": proof_choices.costs,
     "auto": proof_sections.auto,
     "lambda-c": proof_sections.lambda_c,
 }
