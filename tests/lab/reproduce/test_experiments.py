@@ -11,6 +11,7 @@ from invaug.lab.jobs import job as lab_job
 from invaug.lab.reproduce import cells, experiments
 from invaug.lab.reproduce.cells import SCALES
 from invaug.lab.reproduce.experiments import find
+from invaug.lab.reproduce.measures import MEASURES
 from invaug.lab.reproduce.request import Request
 from tests.support.experiments import EVERY, NAMES, plan_of
 
@@ -18,6 +19,11 @@ from tests.support.experiments import EVERY, NAMES, plan_of
 def test_every_experiment_has_a_plan_and_a_place_in_the_paper():
     assert tuple(experiments.paper_experiments()) == NAMES
     assert tuple(cells.PUBLISHED) == NAMES
+
+
+@pytest.mark.parametrize("name", experiments.all_experiments())
+def test_every_measure_can_be_shown(name):
+    assert {*find(name).measures} <= {*MEASURES}
 
 
 @pytest.mark.parametrize(("name", "scale"), EVERY)
