@@ -25,6 +25,7 @@ from tests.support.experiments import ROOT, row
 RESULTS = ROOT / "results"
 OWN = {"lr", "epochs"}
 """The settings outside the table [method] in which arms may differ: chosen for each, or fewer for equal passes."""
+WRONG = ("extreme", "rotation")
 
 
 def cells_of(name: str) -> list[Cell]:
@@ -253,28 +254,24 @@ def test_the_intervals_of_the_default_are_those_of_scipy():
     assert f"{mean_of(none)} points below no augmentation" in text
 
 
-def test_what_the_default_says_of_longer_training_is_recomputed_by_scipy():
+def test_what_the_default_says_of_longer_training_and_wider_networks_is_recomputed_by_scipy():
     text = " ".join((ROOT / "docs" / "default.md").read_text(encoding="utf-8").split())
-    numbers = {(r["cell"], r["seed"]): 100 * r["numbers"]["held_out_accuracy"] for r in rows_of("length")}
+    numbers = {
+        (name, r["cell"], r["seed"]): 100 * r["numbers"]["held_out_accuracy"]
+        for name in ("length", "width")
+        for r in rows_of(name)
+    }
 
-    def cost(epochs: int) -> str:
-        end = f"epochs-{epochs}"
-        each = [
-            np.mean(
-                [
-                    numbers[f"cifar10-basic-{end}", seed] - numbers[f"cifar10-{name}-invaug-{end}", seed]
-                    for name in ("extreme", "rotation")
-                ]
-            )
-            for seed in range(5)
-        ]
+    def cost(name: str, end: str) -> str:
+        none = np.array([numbers[name, f"cifar10-basic-{end}", seed] for seed in range(5)])
+        sets = [[numbers[name, f"cifar10-{each}-invaug-{end}", seed] for seed in range(5)] for each in WRONG]
+        each = none - np.mean(sets, axis=0)
         low, high = stats.ttest_1samp(each, 0).confidence_interval()
-        return f"{np.mean(each):.2f} ± {(high - low) / 2:.2f}"
+        return f"{each.mean():.2f} ± {(high - low) / 2:.2f}"
 
-    assert (
-        f"with 240 instead of 60 epochs on CIFAR-10 the cost of a wrong set is {cost(240)} instead of {cost(60)} points"
-        in text
-    )
+    epochs = [cost("length", f"epochs-{n}") for n in (15, 60, 240)]
+    assert f"{epochs[0]} points after 15 epochs, {epochs[1]} after 60 and {epochs[2]} after 240" in text
+    assert f"{cost('width', 'model-conv-64')} after 60 epochs of a network with seven times the weights" in text
 
 
 def test_what_the_readme_says_of_chains_is_recomputed_by_scipy():
@@ -477,7 +474,7 @@ def test_what_a_wrong_set_costs_is_that_of_scipy(made_up_page, name, key, values
     text, found = " ".join(page.split()), numbers[name]
 
     def cost(value: float | str) -> np.ndarray:
-        sets = [of(found, f"cifar10-{each}-invaug-{key}-{value}") for each in ("extreme", "rotation")]
+        sets = [of(found, f"cifar10-{each}-invaug-{key}-{value}") for each in WRONG]
         return 100 * (np.mean(sets, axis=0) - of(found, f"cifar10-basic-{key}-{value}"))
 
     first, last = values[0], values[-1]
