@@ -77,11 +77,12 @@ def write_results(request: Request) -> Outcome:
     """Write a row for every run in the folder, of any seed; keep rows of the same config that ran elsewhere."""
     cells = request.plan.cells
     here = [row_of(request, request.run_of(cell, seed)) for cell in cells for seed in range(request.most_seeds)]
-    latest = {(row.cell, row.seed): row for row in (*read_rows(request), *here) if row}
+    usable = read_rows(request)
+    latest = {(row.cell, row.seed): row for row in (*usable, *here) if row}
     order = [cell.label for cell in cells]
     ordered = sorted(latest.values(), key=lambda row: (order.index(row.cell), row.seed))
     path = rows.path_of(request.results, request.experiment.name, request.scale)
-    superseded = [row for row in rows.read(path) if row not in read_rows(request)]
+    superseded = [row for row in rows.read(path) if row not in usable]
     if superseded:  # rows are never deleted
         archive = rows.path_of(request.results / "archive", request.experiment.name, request.scale)
         rows.write(archive, [*rows.read(archive), *superseded])
