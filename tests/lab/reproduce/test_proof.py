@@ -485,6 +485,31 @@ def test_what_a_wrong_set_costs_is_that_of_scipy(made_up_page, name, key, values
         assert f"{start} {(low + high) / 2:+.2f} ± {(high - low) / 2:.2f} ({verdict})" in text
 
 
+def test_no_augmentation_that_ends_after_as_many_clean_views_is_compared_with_its_own_set(made_up_page):
+    page, numbers, _ = made_up_page
+    text, found = " ".join(page.split()), numbers["length"]
+    for epochs in (15, 60, 240):
+        gains = [
+            of(found, f"cifar10-{each}-invaug-epochs-{epochs}") - of(found, f"cifar10-basic-epochs-{ends[str(epochs)]}")
+            for each, ends in proof.TABLE["length"]["clean_epochs"].items()
+        ]
+        low, high = stats.ttest_1samp(100 * np.mean(gains, axis=0), 0).confidence_interval()
+        start = text.index("invaug minus no augmentation that ends after as many clean views")
+        assert f"epochs {epochs} {(low + high) / 2:+.2f} ± {(high - low) / 2:.2f}" in text[start : start + 400]
+
+
+def test_the_epochs_of_as_many_clean_views_are_those_of_the_rows():
+    passes: dict[str, list[float]] = {}
+    for each in rows_of("length"):
+        passes.setdefault(each["cell"], []).append(each["numbers"]["passes"])
+    for name, ends in proof.TABLE["length"]["clean_epochs"].items():
+        for epochs, printed in ends.items():
+            views = np.mean(passes[f"cifar10-basic-epochs-{epochs}"]) / 3  # one forward and one backward pass each
+            # training, two proposals for each transformed view, and the clean scores of an eighth of each batch
+            scored = np.mean(passes[f"cifar10-{name}-invaug-epochs-{epochs}"]) / views - 3
+            assert printed == round(int(epochs) * (1 - (scored - 1 / 8) / 2))
+
+
 def test_every_experiment_has_a_verdict_a_table_and_a_figure(made_up_page):
     page, _, folder = made_up_page
     figures = proof_page.draw_figures(folder)

@@ -79,30 +79,45 @@ def costs(found: Outcome) -> Iterator[Part]:
     name, lines = found.experiment.name, []
     entry = TABLE[name]
     ((task,), sets, ((key, values),)) = entry["tasks"], entry["sets"], entry["vary"].items()
+    equal = entry.get("clean_epochs")
 
     def label(value: float | str, arm: str, set_name: str = "") -> str:
         return label_of(task, set_name, arm, {key: value})
 
-    def gain(value: float | str, *of: str) -> dict[int, float]:
-        none = accuracy(found, label(value, "basic"))
-        ours = mean_over([accuracy(found, label(value, OURS, each)) for each in of])
-        return {seed: ours[seed] - none[seed] for seed in ours.keys() & none.keys()}
+    def none(value: float | str, set_name: str, as_many: bool) -> dict[int, float]:
+        return accuracy(found, label(equal[set_name][str(value)] if as_many else value, "basic"))
+
+    def gain(value: float | str, *of: str, as_many: bool = False) -> dict[int, float]:
+        ours, theirs = (
+            mean_over([accuracy(found, label(value, OURS, each)) for each in of]),
+            mean_over([none(value, each, as_many) for each in of]),
+        )
+        return {seed: ours[seed] - theirs[seed] for seed in ours.keys() & theirs.keys()}
 
     def over_seeds(gains: Mapping[int, float]) -> Difference | None:
         return difference(gains, dict.fromkeys(gains, 0.0), found.seeds)
 
+    def in_words(all_of: Mapping[str, Difference | None]) -> str:
+        return "; ".join(f"{words} {each.text} ({each.verdict})" for words, each in all_of.items() if each)
+
     whole = {_in_words({key: value}): over_seeds(gain(value, *sets)) for value in values}
     first, *_, last = (gain(value, *sets) for value in values)
     whole[f"from {values[0]} to {values[-1]}"] = difference(last, first, found.seeds)
-    known = {words: each for words, each in whole.items() if each}
-    said = "; ".join(f"{words} {each.text} ({each.verdict})" for words, each in known.items())
-    yield f"invaug minus no augmentation, in points of accuracy over both sets: {said or 'no runs yet'}."
+    said = in_words(whole) or "no runs yet"
+    yield f"invaug minus no augmentation, in points of accuracy over both sets: {said}."
+    if equal:
+        said = in_words({_in_words({key: value}): over_seeds(gain(value, *sets, as_many=True)) for value in values})
+        yield f"invaug minus no augmentation that ends after as many clean views: {said or 'no runs yet'}."
     for set_name, value in product(sets, values):
         made, arms = over_seeds(gain(value, set_name)), (label(value, "basic"), label(value, OURS, set_name))
-        numbers = (mean_text(accuracy(found, each)) for each in arms)
-        lines.append((set_name, value, *numbers, made and made.text, number_text(found, arms[0], "train_accuracy")))
-    columns = ("set", key, "basic", OURS, "difference", "training accuracy of basic")
+        numbers = [mean_text(accuracy(found, each)) for each in arms]
+        more = [mean_text(none(value, set_name, as_many=True))] if equal else []
+        trained = number_text(found, arms[0], "train_accuracy")
+        lines.append((set_name, value, *numbers, made and made.text, *more, trained))
+    more = ["basic, as many clean views"] if equal else []
+    columns = ("set", key, "basic", OURS, "difference", *more, "training accuracy of basic")
     yield Table("Held-out accuracy (%)", columns, tuple(lines))
+    known = {words: each for words, each in whole.items() if each}
     if known:
         yield make_figure(f"{name}-differences", "invaug minus no augmentation (points)", difference_bars(known))
 
