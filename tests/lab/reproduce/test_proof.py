@@ -274,6 +274,23 @@ def test_what_the_default_says_of_longer_training_and_wider_networks_is_recomput
     assert f"{cost('width', 'model-conv-64')} after 60 epochs of a network with seven times the weights" in text
 
 
+def test_the_rules_that_give_a_set_up_have_the_accuracies_and_gammas_of_their_rows():
+    rows = (RESULTS / "archive" / "retained" / "small.jsonl").read_text(encoding="utf-8").splitlines()
+    numbers = {each["cell"]: each["numbers"] for each in map(json.loads, rows)}
+    names = ("default", "retained", "retained-0.7", "cut", "cut-0.75", "cut-squared")
+    cifar, fashion = ("mild", "wide", "all", "extreme", "rotation"), ("mild", "wide", "all", "inversion", *WRONG)
+    columns = [f"cifar10-{name}" for name in cifar] + [f"fashion-mnist-{name}" for name in fashion]
+    lines = lines_under("docs/default.md", "| rule | CIFAR-10 mild | wide | all |")
+    for name, (_, *printed) in zip(names, lines, strict=True):
+        for column, text in zip(columns, printed, strict=True):
+            found = numbers.get(f"{column}-{name}")
+            if found:
+                gamma = next(value for key, value in found.items() if key == "gamma" or key.startswith("gamma."))
+                assert text == f"{100 * found['held_out_accuracy']:.1f}{', given up' * (gamma < 0.005)}"
+            else:
+                assert text == ""
+
+
 def test_what_the_readme_says_of_chains_is_recomputed_by_scipy():
     text = " ".join((ROOT / "README.md").read_text(encoding="utf-8").split())
     numbers = {(r["cell"], r["seed"]): 100 * r["numbers"]["test_accuracy"] for r in rows_of("lambda-c")}
@@ -391,6 +408,19 @@ def test_differences_for_equal_passes_are_between_arms_of_equal_passes(made_up_p
             verdict = "not decided" if low <= 0 <= high else f"shown to be {'above' if low > 0 else 'below'}"
             assert by_arm[arm]["verdict"] == verdict
         assert by_arm["two-views"]["svhn"] == "–"
+
+
+def test_arms_are_compared_on_the_datasets_that_have_all_seeds_of_both(tmp_path):
+    numbers = made_up_results("compare", tmp_path)
+    path = tmp_path / "compare" / "small.jsonl"
+    lines = [json.loads(line) for line in path.read_text().splitlines()]
+    there = [each for each in lines if each["cell"].startswith("cifar10-") or each["seed"] < 4]
+    path.write_text("".join(f"{json.dumps(each)}\n" for each in there))
+    ours, theirs = (100 * of(numbers, f"cifar10-{arm}") for arm in ("invaug", "basic"))
+    low, high = stats.ttest_rel(ours, theirs).confidence_interval()
+    verdict = "not decided" if low <= 0 <= high else f"shown to be {'above' if low > 0 else 'below'}"
+    wanted = f"basic {(low + high) / 2:+.2f} ± {(high - low) / 2:.2f} ({verdict}, 1 of 4 datasets)"
+    assert wanted in proof_page.write_page(tmp_path)
 
 
 def test_regrets_of_the_page_are_those_of_numpy(made_up_page):

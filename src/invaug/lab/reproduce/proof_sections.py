@@ -32,8 +32,8 @@ def compare(found: Outcome) -> Iterator[Part]:
     """Accuracy by arm and dataset, and what invaug is above each arm."""
     arms = [arm for arm in TABLE[found.experiment.name]["arms"] if arm != OURS]
     overall = {arm: made for arm in arms if (made := _over_tasks(found, arm))}
-    words = [f"{arm} {each.text} ({each.verdict})" for arm, each in overall.items()]
-    yield f"invaug minus each arm, in points of accuracy over its datasets: {'; '.join(words) or 'no runs yet'}."
+    words = [f"{arm} {each.text} ({each.verdict}{_how_many(found, arm)})" for arm, each in overall.items()]
+    yield f"invaug minus each arm, in points of accuracy over its datasets: {'; '.join(words) or 'none is done yet'}."
     yield _accuracies(found)
     for suffix, title in (("", "equal epochs"), (f"-{EQUAL_PASSES}", "equal passes")):
         lines = tuple(_difference_line(found, arm, suffix) for arm in arms)
@@ -57,19 +57,36 @@ def _rival(found: Outcome, arm: str, suffix: str) -> str:
 
 
 def _over_tasks(found: Outcome, arm: str, suffix: str = "") -> Difference | None:
-    """Return invaug minus an arm in the mean over the datasets of the arm."""
+    """Return invaug minus an arm in the mean over the datasets of the arm, of which some may have no runs yet."""
     ours, theirs = (
-        mean_over([accuracy(found, task, name) for task in tasks_of(found, arm)])
-        for name in (f"{OURS}{suffix}", _rival(found, arm, suffix))
+        mean_over([accuracy(found, task, name) for task in _tasks_with(found, arm, suffix)])
+        for name in _sides(found, arm, suffix)
     )
     return difference(ours, theirs, found.seeds)
 
 
+def _sides(found: Outcome, arm: str, suffix: str) -> tuple[str, str]:
+    return f"{OURS}{suffix}", _rival(found, arm, suffix)
+
+
+def _tasks_with(found: Outcome, arm: str, suffix: str = "") -> list[str]:
+    """Return the datasets on which invaug and an arm have every seed."""
+    sides = _sides(found, arm, suffix)
+    tasks = tasks_of(found, arm)
+    return [task for task in tasks if all(len(accuracy(found, task, name)) == found.seeds for name in sides)]
+
+
+def _how_many(found: Outcome, arm: str) -> str:
+    """Return on how many of its datasets an arm is done, if not on all."""
+    done, planned = len(_tasks_with(found, arm)), len(tasks_of(found, arm))
+    return f", {done} of {planned} datasets" if done < planned else ""
+
+
 def _difference_line(found: Outcome, arm: str, suffix: str) -> tuple[str | None, ...]:
     """Return invaug minus an arm by dataset and in the mean, and the verdict."""
-    rival, texts = _rival(found, arm, suffix), []
+    (ours, rival), texts = _sides(found, arm, suffix), []
     for task in TABLE[found.experiment.name]["tasks"]:
-        made = difference(accuracy(found, task, f"{OURS}{suffix}"), accuracy(found, task, rival), found.seeds)
+        made = difference(accuracy(found, task, ours), accuracy(found, task, rival), found.seeds)
         texts.append(made.text if made else None)
     return arm, *texts, *_text_and_verdict(_over_tasks(found, arm, suffix))
 
