@@ -30,19 +30,39 @@ Part = Table | Figure | str
 
 def compare(found: Outcome) -> Iterator[Part]:
     """Accuracy by arm and dataset, and what invaug is above each arm."""
-    arms = [arm for arm in TABLE[found.experiment.name]["arms"] if arm != OURS]
-    overall = {arm: made for arm in arms if (made := _over_tasks(found, arm))}
-    words = [f"{arm} {each.text} ({each.verdict}{_how_many(found, arm)})" for arm, each in overall.items()]
-    yield f"invaug minus each arm, in points of accuracy over its datasets: {'; '.join(words) or 'none is done yet'}."
+    entry = TABLE[found.experiment.name]
+    budgets = {"equal epochs": "", **({"equal passes": f"-{EQUAL_PASSES}"} if "equal_passes" in entry else {})}
+    yield " ".join(_standing(found, title, suffix) for title, suffix in budgets.items())
     yield _accuracies(found)
-    for suffix, title in (("", "equal epochs"), (f"-{EQUAL_PASSES}", "equal passes")):
-        lines = tuple(_difference_line(found, arm, suffix) for arm in arms)
-        columns = ("invaug minus", *TABLE[found.experiment.name]["tasks"], "mean", "verdict")
+    for title, suffix in budgets.items():
+        lines = tuple(_difference_line(found, arm, suffix) for arm in _rivals(found))
         if any(any(line[1:]) for line in lines):
+            columns = ("invaug minus", *entry["tasks"], "mean", "verdict")
             yield Table(f"Difference in points for {title}, paired by seed", columns, lines)
-    if overall:
-        title = "invaug minus each arm, mean over datasets (points)"
-        yield make_figure(f"{found.experiment.name}-differences", title, difference_bars(overall))
+    for title, suffix in budgets.items():
+        if overall := _overall(found, suffix):
+            words = f"invaug minus each arm for {title}, mean over datasets (points)"
+            key = f"{found.experiment.name}-{title.replace(' ', '-')}"
+            yield make_figure(key, words, difference_bars(overall))
+
+
+def _rivals(found: Outcome) -> list[str]:
+    return [arm for arm in TABLE[found.experiment.name]["arms"] if arm != OURS]
+
+
+def _overall(found: Outcome, suffix: str) -> dict[str, Difference]:
+    """Return what invaug is above each arm in the mean over datasets, as far as there are runs."""
+    return {arm: made for arm in _rivals(found) if (made := _over_tasks(found, arm, suffix))}
+
+
+def _standing(found: Outcome, title: str, suffix: str) -> str:
+    """Return what invaug is shown to be above and below, and what is not decided, in one sentence."""
+    overall = _overall(found, suffix)
+    by_verdict: dict[str, list[str]] = {}
+    for arm, made in sorted(overall.items(), key=lambda item: -item[1].of.mean):
+        by_verdict.setdefault(made.verdict, []).append(f"{arm} {made.text}{_how_many(found, arm, suffix)}")
+    said = "; ".join(f"{verdict}: {', '.join(names)}" for verdict, names in by_verdict.items())
+    return f"For {title}, invaug minus each arm in points of accuracy over its datasets: {said or 'none is done yet'}."
 
 
 def tasks_of(found: Outcome, arm: str) -> list[str]:
@@ -56,7 +76,7 @@ def _rival(found: Outcome, arm: str, suffix: str) -> str:
     return f"{arm}{suffix}" if arm in TABLE[found.experiment.name].get("equal_passes", []) else arm
 
 
-def _over_tasks(found: Outcome, arm: str, suffix: str = "") -> Difference | None:
+def _over_tasks(found: Outcome, arm: str, suffix: str) -> Difference | None:
     """Return invaug minus an arm in the mean over the datasets of the arm, of which some may have no runs yet."""
     ours, theirs = (
         mean_over([accuracy(found, task, name) for task in _tasks_with(found, arm, suffix)])
@@ -69,17 +89,17 @@ def _sides(found: Outcome, arm: str, suffix: str) -> tuple[str, str]:
     return f"{OURS}{suffix}", _rival(found, arm, suffix)
 
 
-def _tasks_with(found: Outcome, arm: str, suffix: str = "") -> list[str]:
+def _tasks_with(found: Outcome, arm: str, suffix: str) -> list[str]:
     """Return the datasets on which invaug and an arm have every seed."""
     sides = _sides(found, arm, suffix)
     tasks = tasks_of(found, arm)
     return [task for task in tasks if all(len(accuracy(found, task, name)) == found.seeds for name in sides)]
 
 
-def _how_many(found: Outcome, arm: str) -> str:
+def _how_many(found: Outcome, arm: str, suffix: str) -> str:
     """Return on how many of its datasets an arm is done, if not on all."""
-    done, planned = len(_tasks_with(found, arm)), len(tasks_of(found, arm))
-    return f", {done} of {planned} datasets" if done < planned else ""
+    done, planned = len(_tasks_with(found, arm, suffix)), len(tasks_of(found, arm))
+    return f" ({done} of {planned} datasets)" if done < planned else ""
 
 
 def _difference_line(found: Outcome, arm: str, suffix: str) -> tuple[str | None, ...]:
