@@ -26,6 +26,18 @@ RESULTS = ROOT / "results"
 OWN = {"lr", "epochs"}
 """The settings outside the table [method] in which arms may differ: chosen for each, or fewer for equal passes."""
 WRONG = ("extreme", "rotation")
+METHODS = {
+    "crops and flips alone": "basic",
+    "TrivialAugment": "trivial",
+    "RandAugment": "randaugment",
+    "AutoAugment": "autoaugment",
+    "EntAugment": "entaugment",
+    "our set as plain augmentation": "plain",
+    "invaug": "invaug",
+    "invaug with uniform draws": "uniform",
+    "the paper's two views": "two-views",
+}
+"""The arms of `compare` by their names in the README."""
 
 
 def cells_of(name: str) -> list[Cell]:
@@ -310,6 +322,38 @@ def test_what_the_readme_says_of_chains_is_recomputed_by_scipy():
     assert all(low < 0 < high for low, high in (gain("same-epsilon", 1), gain("same-epsilon", 3)))
 
 
+def test_the_comparison_of_the_readme_is_recomputed_by_numpy_and_scipy():
+    numbers = {(r["cell"], r["seed"]): 100 * r["numbers"]["test_accuracy"] for r in rows_of("compare")}
+    spent = {(r["cell"], r["seed"]): r["numbers"]["passes"] for r in rows_of("compare")}
+    readme = (ROOT / "README.md").read_text(encoding="utf-8")
+    head = next(line for line in readme.splitlines() if line.startswith("| method | passes"))
+    titles = {"CIFAR-10": "cifar10", "SVHN": "svhn", "Fashion-MNIST": "fashion-mnist", "CIFAR-100": "cifar100"}
+    tasks = [titles[name] for name in titles if f"| {name} |" in head]
+    lines = {line[0]: line[1:] for line in lines_under("README.md", head)}
+    assert len(lines) == len(METHODS)
+
+    def of_arm(arm: str, on: list[str], what: dict[tuple[str, int], float] = numbers) -> np.ndarray:
+        return np.mean([[what[f"{task}-{arm}", seed] for seed in range(5)] for task in on], axis=0)
+
+    for name, arm in METHODS.items():
+        passes, *accuracies, epochs, equal = lines[name]
+        on = [task for task in tasks if (f"{task}-{arm}", 0) in numbers]
+        assert on
+        assert passes == f"{of_arm(arm, on, spent).mean() / 1e3:,.0f},000"
+        for task, text in zip(tasks, accuracies, strict=True):
+            values = of_arm(arm, [task]) if task in on else None
+            half = stats.t.ppf(0.975, 4) * stats.sem(values) if values is not None else None
+            assert text == ("–" if values is None else f"{values.mean():.1f} ± {half:.1f}")
+        own = f"{arm}-{proof.EQUAL_PASSES}" if arm in proof.TABLE["compare"]["equal_passes"] else arm
+        for text, ours, theirs in ((epochs, "invaug", arm), (equal, f"invaug-{proof.EQUAL_PASSES}", own)):
+            if arm == "invaug":
+                assert text == "–"
+                continue
+            low, high = stats.ttest_rel(of_arm(ours, on), of_arm(theirs, on)).confidence_interval()
+            shown = f"{(low + high) / 2:+.1f} ± {(high - low) / 2:.1f}".replace("-", "−")
+            assert text == (shown if low <= 0 <= high else f"**{shown}**")
+
+
 def test_the_regrets_of_the_readme_are_recomputed_by_numpy_and_scipy():
     lines = dict(
         zip(
@@ -410,7 +454,7 @@ def test_differences_for_equal_passes_are_between_arms_of_equal_passes(made_up_p
         assert by_arm["two-views"]["svhn"] == "–"
 
 
-def test_arms_are_compared_on_the_datasets_that_have_all_seeds_of_both(tmp_path):
+def test_arms_are_compared_on_the_datasets_that_have_all_runs(tmp_path):
     numbers = made_up_results("compare", tmp_path)
     path = tmp_path / "compare" / "small.jsonl"
     lines = [json.loads(line) for line in path.read_text().splitlines()]
@@ -419,10 +463,13 @@ def test_arms_are_compared_on_the_datasets_that_have_all_seeds_of_both(tmp_path)
     ours, theirs = (100 * of(numbers, f"cifar10-{arm}") for arm in ("invaug", "basic"))
     low, high = stats.ttest_rel(ours, theirs).confidence_interval()
     verdict = "not decided" if low <= 0 <= high else f"shown to be {'above' if low > 0 else 'below'}"
-    wanted = f"basic {(low + high) / 2:+.2f} ± {(high - low) / 2:.2f} (1 of 4 datasets)"
-    sentence = proof_page.write_page(tmp_path).partition("For equal epochs, ")[2].partition(".\n")[0]
-    (said,) = [each for each in sentence.split("; ") if f"{verdict}: " in each]
-    assert wanted in said
+    page = proof_page.write_page(tmp_path)
+    sentence = page.partition("For equal epochs, invaug minus each arm over 1 of 4 datasets (cifar10)")[2].partition(
+        ".\n"
+    )[0]
+    (said,) = [each for each in sentence.split(";") if f"{verdict}: " in each]
+    assert f"basic ({(low + high) / 2:+.2f} ± {(high - low) / 2:.2f})" in said
+    assert tables(page, "compare")[1][0]["mean"] == f"{(low + high) / 2:+.2f} ± {(high - low) / 2:.2f}"
 
 
 def test_regrets_of_the_page_are_those_of_numpy(made_up_page):

@@ -67,7 +67,7 @@ def _section(found: Outcome) -> Iterator[str]:
     yield from (f"`invaug reproduce {experiment.name}`: {done}{failed}, {count_seeds(found.seeds)} planned.", "")
     for part in SECTIONS[_kind(found)](found) if found.rows else ():
         if isinstance(part, Table):
-            yield from (to_markdown(part),)
+            yield from (f"{part.title}:", "", to_markdown(part))
         else:
             text = f"![{part.title}](compare/{part.key}.svg)" if isinstance(part, Figure) else part
             yield from (text, "")

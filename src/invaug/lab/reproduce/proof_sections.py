@@ -57,12 +57,24 @@ def _overall(found: Outcome, suffix: str) -> dict[str, Difference]:
 
 def _standing(found: Outcome, title: str, suffix: str) -> str:
     """Return what invaug is shown to be above and below, and what is not decided, in one sentence."""
-    overall = _overall(found, suffix)
     by_verdict: dict[str, list[str]] = {}
-    for arm, made in sorted(overall.items(), key=lambda item: -item[1].of.mean):
-        by_verdict.setdefault(made.verdict, []).append(f"{arm} {made.text}{_how_many(found, arm, suffix)}")
+    for arm, made in sorted(_overall(found, suffix).items(), key=lambda item: -item[1].of.mean):
+        by_verdict.setdefault(made.verdict, []).append(f"{arm} ({made.text})")
     said = "; ".join(f"{verdict}: {', '.join(names)}" for verdict, names in by_verdict.items())
-    return f"For {title}, invaug minus each arm in points of accuracy over its datasets: {said or 'none is done yet'}."
+    done, planned = _whole_tasks(found), len(TABLE[found.experiment.name]["tasks"])
+    names = f" ({', '.join(done)})" if done else ""
+    over = f"{len(done)} of {planned} datasets{names}" if len(done) < planned else "all datasets"
+    return f"For {title}, invaug minus each arm over {over}, in points of accuracy: {said or 'none is done yet'}."
+
+
+def _whole_tasks(found: Outcome) -> list[str]:
+    """Return the datasets on which every arm has every seed: the others are in no mean."""
+    missing = {
+        cell.settings["data"]
+        for cell in found.plan.cells
+        if len(found.by_seed(cell.label, "test_accuracy")) < found.seeds
+    }
+    return [task for task in TABLE[found.experiment.name]["tasks"] if task not in missing]
 
 
 def tasks_of(found: Outcome, arm: str) -> list[str]:
@@ -77,9 +89,10 @@ def _rival(found: Outcome, arm: str, suffix: str) -> str:
 
 
 def _over_tasks(found: Outcome, arm: str, suffix: str) -> Difference | None:
-    """Return invaug minus an arm in the mean over the datasets of the arm, of which some may have no runs yet."""
+    """Return invaug minus an arm in the mean over the datasets of the arm that are done."""
+    done = _whole_tasks(found)
     ours, theirs = (
-        mean_over([accuracy(found, task, name) for task in _tasks_with(found, arm, suffix)])
+        mean_over([accuracy(found, task, name) for task in tasks_of(found, arm) if task in done])
         for name in _sides(found, arm, suffix)
     )
     return difference(ours, theirs, found.seeds)
@@ -87,19 +100,6 @@ def _over_tasks(found: Outcome, arm: str, suffix: str) -> Difference | None:
 
 def _sides(found: Outcome, arm: str, suffix: str) -> tuple[str, str]:
     return f"{OURS}{suffix}", _rival(found, arm, suffix)
-
-
-def _tasks_with(found: Outcome, arm: str, suffix: str) -> list[str]:
-    """Return the datasets on which invaug and an arm have every seed."""
-    sides = _sides(found, arm, suffix)
-    tasks = tasks_of(found, arm)
-    return [task for task in tasks if all(len(accuracy(found, task, name)) == found.seeds for name in sides)]
-
-
-def _how_many(found: Outcome, arm: str, suffix: str) -> str:
-    """Return on how many of its datasets an arm is done, if not on all."""
-    done, planned = len(_tasks_with(found, arm, suffix)), len(tasks_of(found, arm))
-    return f" ({done} of {planned} datasets)" if done < planned else ""
 
 
 def _difference_line(found: Outcome, arm: str, suffix: str) -> tuple[str | None, ...]:
