@@ -31,6 +31,16 @@ def duration(seconds: float) -> str:
     return f"{minutes:.0f} min" if minutes >= 1 else f"{max(seconds, 1):.0f} s"
 
 
+def count(n: int, thing: str) -> str:
+    """Return how many there are of a thing.
+
+    Example:
+        >>> count(1, "seed"), count(1860, "step")
+        ('1 seed', '1,860 steps')
+    """
+    return f"{n:,} {thing}{'' if n == 1 else 's'}"
+
+
 def say(message: str) -> None:
     """Print one line to stderr."""
     print(plain(message), file=sys.stderr)

@@ -29,6 +29,7 @@ def invoke(*words: str) -> tuple[int, str]:
         (["table-1", "--scale", "smal"], "unknown scale smal, did you mean small?"),
         (["pilot", "--scale", "full"], "pilot has no full scale: at full scale the levels are the published ones"),
         (["table-1", "--only", "cifar10-non"], "no cell of table-1 is called cifar10-non, did you mean cifar10-none"),
+        (["compare", "--only", "no*"], "no cell of compare is called no*, see invaug reproduce compare --dry-run"),
         (["table-1", "--without", "*"], "nothing is left of table-1"),
     ],
 )

@@ -12,6 +12,7 @@ from invaug.lab.report.document import Table
 from invaug.lab.report.intervals import Estimate, estimate
 from invaug.lab.reproduce.cells import Claim
 from invaug.lab.reproduce.measures import MEASURES
+from invaug.lab.terminal import count
 
 FEWEST_SEEDS = 5
 """Wherever a difference is claimed."""
@@ -47,7 +48,7 @@ class Verdict:
             return "shown"
         if ends and ends[1] < 0:
             return "the opposite is shown"
-        return "not decided" if self.effect.n >= FEWEST_SEEDS else f"not decided: {count_seeds(self.effect.n)}"
+        return "not decided" if self.effect.n >= FEWEST_SEEDS else f"not decided: {count(self.effect.n, 'seed')}"
 
     def row(self) -> tuple[str, str | None, str | None, int, str]:
         """Return the verdict under `COLUMNS`."""
@@ -61,15 +62,6 @@ class Verdict:
         """Return the verdict as plain values."""
         mean, half, n = (self.effect.mean, self.effect.half, self.effect.n) if self.effect else (None, None, 0)
         return {"claim": self.claim.text, "verdict": self.conclusion, "effect": mean, "half": half, "seeds": n}
-
-
-def count_seeds(n: int) -> str:
-    """Return a number of seeds in words.
-
-    >>> count_seeds(1), count_seeds(3)
-    ('1 seed', '3 seeds')
-    """
-    return f"{n} seed{'' if n == 1 else 's'}"
 
 
 def judge(claim: Claim, columns: Sequence[Numbers]) -> Verdict:

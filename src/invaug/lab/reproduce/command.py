@@ -14,7 +14,7 @@ from invaug.lab.reproduce.cells import SCALES, Cell
 from invaug.lab.reproduce.experiments import all_experiments, find
 from invaug.lab.reproduce.outcome import Outcome
 from invaug.lab.reproduce.request import Request, check, estimate_seconds, find_scale, read_rows
-from invaug.lab.terminal import plain
+from invaug.lab.terminal import count, plain
 
 SHOWN = 4  # of the paper's numbers in the list
 MACHINES = {"full": "one RTX 3090", "small": "two cores"}
@@ -131,7 +131,10 @@ def _plan_lines(request: Request, document: Mapping[str, Any]) -> Iterator[str]:
         yield f"  {cell['cell']}: about {_duration(cell['seconds'])} per seed{shared}"
         yield "    " + " ".join(f"{key}={json.dumps(value)}" for key, value in cell["settings"].items())
     yield from (f"note: {note}" for note in document["notes"])
-    runs = f"{len(document['cells'])} cells, {request.n_seeds} seeds, {document['runs']} runs"
+    runs = ", ".join(
+        count(*each)
+        for each in ((len(document["cells"]), "cell"), (request.n_seeds, "seed"), (document["runs"], "run"))
+    )
     own = f"{_duration(document['own_seconds'])} without those shared with other experiments"
     yield f"{runs}, about {_duration(document['seconds'])} on {MACHINES[request.scale]}; {own}"
 

@@ -12,10 +12,10 @@ from invaug.lab.report.drawing import svg
 from invaug.lab.report.tables import to_markdown
 from invaug.lab.reproduce import proof_choices, proof_sections, rows
 from invaug.lab.reproduce.cells import Experiment
-from invaug.lab.reproduce.claims import count_seeds
 from invaug.lab.reproduce.outcome import Outcome
 from invaug.lab.reproduce.proof import TABLE, experiments
 from invaug.lab.reproduce.proof_sections import Part
+from invaug.lab.terminal import count
 
 HEAD = Path(__file__).with_name("proof.md").read_text(encoding="utf-8")
 
@@ -64,7 +64,7 @@ def _section(found: Outcome) -> Iterator[str]:
     yield from (f"## {experiment.name}", "", f"**{experiment.found}** {entry['title']}.", "")
     done = f"{counts.done} of {counts.done + counts.failed + counts.left_out} runs are done"
     failed = f", {counts.failed} failed" if counts.failed else ""
-    yield from (f"`invaug reproduce {experiment.name}`: {done}{failed}, {count_seeds(found.seeds)} planned.", "")
+    yield from (f"`invaug reproduce {experiment.name}`: {done}{failed}, {count(found.seeds, 'seed')} planned.", "")
     for part in SECTIONS[_kind(found)](found) if found.rows else ():
         if isinstance(part, Table):
             yield from (f"{part.title}:", "", to_markdown(part))

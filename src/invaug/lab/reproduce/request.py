@@ -7,9 +7,10 @@ from fnmatch import fnmatchcase
 from pathlib import Path
 from typing import Any
 
+from invaug.checks import nearest
 from invaug.lab.config.build import build
 from invaug.lab.config.resolve import Facts, resolve
-from invaug.lab.errors import UserError, nearest
+from invaug.lab.errors import UserError
 from invaug.lab.jobs.job import Job
 from invaug.lab.jobs.measures import passes
 from invaug.lab.jobs.verbs import resume_command
@@ -56,7 +57,9 @@ class Request:
         labels = [cell.label for cell in self.plan.cells]
         for pattern in (*self.only, *self.without):
             if not any(fnmatchcase(label, pattern) for label in labels):
-                raise UserError(f"no cell of {self.experiment.name} is called {pattern}, {nearest(pattern, labels)}")
+                listed = f"see invaug reproduce {self.experiment.name} --dry-run"
+                hint = nearest(pattern, labels, otherwise=listed)
+                raise UserError(f"no cell of {self.experiment.name} is called {pattern}, {hint}")
 
         def matches(label: str, patterns: tuple[str, ...]) -> bool:
             return any(fnmatchcase(label, pattern) for pattern in patterns)

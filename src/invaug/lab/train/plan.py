@@ -19,7 +19,7 @@ from invaug.lab.data.batches import batches, n_batches
 from invaug.lab.data.load import Dataset
 from invaug.lab.jobs.measures import passes
 from invaug.lab.models.build import build_model
-from invaug.lab.terminal import duration
+from invaug.lab.terminal import count, duration
 from invaug.lab.train.compiled import load_compiled_loops
 from invaug.lab.train.loop import take_step
 from invaug.lab.train.one_process import OneProcess, Processes
@@ -53,7 +53,7 @@ class Plan:
         images = " / ".join(f"{len(split):,} {name}" for name, split in splits.items() if split)
         _, height, width = data.image_shape
         side = f"{width}" if width == height else f"{width} × {height}"
-        steps = f"{_count(self.n_steps, 'step')} × {_count(int(train.epochs), 'epoch')}"
+        steps = f"{count(self.n_steps, 'step')} × {count(int(train.epochs), 'epoch')}"
         flips = "on" if train.flip == "yes" else "off"
         return f"{images}, {side} px, {self.config.model.name}, batch {train.batch_size}, {steps}, flips {flips}"
 
@@ -81,10 +81,6 @@ class Plan:
         """Return the plan as `--dry-run --json` prints it."""
         settings = self.config.flat("json")
         return {"run": str(folder), "steps_per_epoch": self.n_steps, "seconds": seconds, "config": settings}
-
-
-def _count(n: int, thing: str) -> str:
-    return f"{n:,} {thing}{'' if n == 1 else 's'}"
 
 
 def describe(plans: Sequence[Plan], seconds: Sequence[float | None], folder: Path | None) -> list[str]:
