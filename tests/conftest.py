@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import signal
 from collections.abc import Callable, Iterator
 from importlib.util import find_spec
 from types import ModuleType
@@ -13,6 +14,13 @@ from torch import Tensor
 from invaug.kernels import dispatch
 from tests.support.browser import Browser, open_browser
 from tests.support.images import Apply, MakeImages, by_torch, import_torchvision, random_bytes, real_images
+
+
+def pytest_configure() -> None:
+    """Let Ctrl-C and hang-ups end processes also if the suite runs in the background or under nohup."""
+    for number, usual in ((signal.SIGINT, signal.default_int_handler), (signal.SIGHUP, signal.SIG_DFL)):
+        if signal.getsignal(number) is signal.SIG_IGN:
+            signal.signal(number, usual)
 
 
 @pytest.fixture(scope="session")
