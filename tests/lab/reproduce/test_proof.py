@@ -354,6 +354,25 @@ def test_the_comparison_of_the_readme_is_recomputed_by_numpy_and_scipy():
             assert text == (shown if low <= 0 <= high else f"**{shown}**")
 
 
+def test_what_the_readme_says_of_svhn_and_of_the_cost_is_what_the_rows_say():
+    text = " ".join((ROOT / "README.md").read_text(encoding="utf-8").split())
+    numbers: dict[str, list[dict[str, float]]] = {}
+    for each in rows_of("compare"):
+        numbers.setdefault(each["cell"], []).append(each["numbers"])
+
+    def mean(cell: str, measure: str) -> float:
+        return float(np.mean([each[measure] for each in numbers[cell]]))
+
+    ours = "svhn-invaug"
+    assert f"fits {mean(ours, 'train_accuracy'):.0%}".replace("%", " %") in text
+    assert f"ends at {mean(ours, 'gamma'):.1f}" in text
+    others = ("trivial", "randaugment", "autoaugment", "entaugment", "plain")
+    assert all(mean(f"svhn-{arm}", "test_accuracy") > mean(ours, "test_accuracy") for arm in others)
+    more = [mean(f"{task}-invaug", "passes") / mean(f"{task}-plain", "passes") for task in ("cifar10", "svhn")]
+    assert np.mean(more) == pytest.approx(1.2, abs=0.025)
+    assert "takes a fifth more passes" in text
+
+
 def test_the_regrets_of_the_readme_are_recomputed_by_numpy_and_scipy():
     lines = dict(
         zip(
